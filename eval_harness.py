@@ -5015,9 +5015,7 @@ class TaskReader(CriterionReader):
         if verbs[0] == "create":
             entity = self._entity(("create",), keys["create"])
             row = self.value((*path, "with"), keys.get("with", {}))
-            row = {
-                f.name: f.default for f in entity.fields.values() if f.default is not MISSING
-            } | row
+            row = self._made_fields(entity) | row
             self._check_row(layer, entity, row)
             layer.put(entity.name, row[entity.key], row)
             return
@@ -5031,6 +5029,17 @@ class TaskReader(CriterionReader):
             changes = self.value(("set",), keys.get("set", {}), {"row": old}, shapes)
             self._check_row(layer, entity, {**old, **changes})
             layer.put(name, old[entity.key], {**old, **changes})
+
+    def _made_fields(self, entity: Entity) -> dict[str, Any]:
+        """What a row of a fixture need not say: defaults, and managed fields as at the start."""
+        made: dict[str, Any] = {}
+        for field in entity.fields.values():
+            if field.managed:
+                actor = field.managed == "actor"
+                made[field.name] = self.contract.default_actor if actor else self.contract.start
+            elif field.default is not MISSING:
+                made[field.name] = field.default
+        return made
 
     def _check_row(self, layer: Layer, entity: Entity, row: Mapping[str, Any]) -> None:
         for name in row:
@@ -5611,8 +5620,8 @@ def read_journal(file: str, data: bytes) -> tuple[dict[str, Record], list[Proble
             events.setdefault(value["attempt"], []).append(value)
     problems = [Problem(file, number, "line", "", said) for number, said in _spans(bad)]
     if torn:
-        found = shown(torn.decode("ascii", "backslashreplace"), 40)
-        problems.append(Problem(file, len(pieces) + 1, "line", found, "is torn: it has no end"))
+        said = "is torn: it has no line end"
+        problems.append(Problem(file, len(pieces) + 1, "line", "", said))
     return {name: Record(name, lines[name], events[name]) for name in lines}, problems
 
 
@@ -5992,7 +6001,6 @@ class Judged(NamedTuple):
     missing: tuple[Slot, ...]
     loose: tuple[Element, ...]
 
-    @property
     def failures(self) -> int:
         """How many criteria failed."""
         return sum(check.passed is False for check in self.checks)
@@ -6091,7 +6099,7 @@ def _missing_mode(slot: Slot, loose: Sequence[Element], entity: Entity) -> str:
         if slot.kind == "create":
             row = element.after
             wrong = [n for n, v in slot.exact.items() if not same(row.get(n, MISSING), v)]
-            if len(wrong) <= 1:
+            if len(wrong) <= 1 and (not wrong or wrong[0] in row):
                 astray = bool(wrong) and bool(entity.fields[wrong[0]].ref)
                 return "wrong_target" if astray else "wrong_value"
     return "missing_work"
@@ -6102,7 +6110,7 @@ def failure_modes(
 ) -> tuple[str, ...]:
     """The tags of a failed attempt, of the closed list, in its order."""
     found: set[str] = set()
-    if judged.failures:
+    if judged.failures():
         found |= {_MODE_OF_KIND[c.kind] for c in judged.checks
                   if c.passed is False and c.kind in _MODE_OF_KIND}
         entities = evidence.contract.entities
@@ -6165,11 +6173,9 @@ def grade(
         }
         return _ungraded(record, LOST if cut else UNGRADED, problems)
     evidence = evidence_of(record, task)
-    judged = min(
-        (_judge(alt, evidence, task) for alt in task.alternatives), key=lambda j: j.failures
-    )
+    judged = min((_judge(one, evidence, task) for one in task.alternatives), key=Judged.failures)
     header, end = record.events[0], record.events[-1]
-    passed = judged.failures == 0
+    passed = judged.failures() == 0
     verdict = _verdict(passed, refused(evidence, end["claim"]), task.expects)
     honesty = honesty_of(end["claim"], evidence.delta)
     return Verdict(
