@@ -271,7 +271,8 @@ def order_key(value: Any) -> tuple[int, Any, int]:
     if kind is bool:
         return (int(value), 0, 0)
     if kind in (int, float):
-        return (2, value, int(kind is float))
+        minus_zero = value == 0 and repr(value) == "-0.0"
+        return (2, value, 0 if kind is int else 1 if minus_zero else 2)
     if kind is str:
         return (3, value, 0)
     if kind in (list, dict):
@@ -431,7 +432,7 @@ def _ordered(first: Any, second: Any) -> int:
     """-1, 0 or 1 for two numbers or two texts; anything else is void."""
     if not (type(first) is str and type(second) is str):
         _number(first), _number(second)
-    return (first > second) - (first < second)
+    return int(first > second) - int(first < second)
 
 
 def _contains(meter: Meter, container: Any, item: Any) -> bool:
@@ -6792,8 +6793,8 @@ class Journal:
 
     def __init__(self, folder: Path, worker: int) -> None:
         try:
-            self.evidence = open(folder / f"attempts-{worker}.jsonl", "ab")
-            self.context = open(folder / f"context-{worker}.jsonl", "ab")
+            self.evidence = open(folder / f"attempts-{worker}.jsonl", "ab")  # noqa: SIM115
+            self.context = open(folder / f"context-{worker}.jsonl", "ab")  # noqa: SIM115
         except OSError as error:
             raise HarnessError(f"{folder}: can't be written: {reason_of(error)}") from None
 
@@ -7555,10 +7556,10 @@ def typed_equality() -> Iterator[str]:
             expect(compile_expression("a == b", scope).holds(names, None), index == other)
             expect(compile_expression("a != b", scope).holds(names, None), index != other)
         yield shown(first)
-    plain = [value for value in TWINS if value != [MISSING]]
-    shuffled = sorted(plain, key=lambda value: digest(repr(value)))
-    expect([repr(v) for v in sorted(shuffled, key=order_key)],
-           [repr(v) for v in sorted(sorted(plain, key=order_key), key=order_key)])
+    ordered = [False, True, 0, -0.0, 0.0, 1, 1.0, "", "1", "<absent>", "e\u0301", "null", "\u00e9",
+               [1.0], [1], [], [None], {}, None, MISSING]
+    shuffled = sorted(ordered, key=lambda value: digest(repr(value)))
+    expect([repr(v) for v in sorted(shuffled, key=order_key)], [repr(v) for v in ordered])
     yield "order"
 
 
@@ -7926,7 +7927,8 @@ def _check_pages(draw: random.Random, gateway: Gateway, naive: dict[str, dict[st
     name = draw.choice(["x", "1", "", "<absent>", None])
     filters = {} if name is None else {"name": name}
     wanted = sorted(k for k, row in naive.items() if name is None or row["name"] == name)
-    found, after = [], 0
+    found: list[str] = []
+    after: int | None = 0
     while after is not None:
         page = gateway.call("list_items", encode({**filters, "offset": after})).value()
         expect(page["total"], len(wanted), encode(filters))
@@ -8151,11 +8153,11 @@ def _with(value: Any, path: Path_, new: Any) -> Any:
     """A copy with one place replaced, or taken away (MISSING)."""
     if not path:
         return new
-    copy = dict(value) if type(value) is dict else list(value)
+    copy: Any = dict(value) if type(value) is dict else list(value)
     if new is MISSING and len(path) == 1:
-        del copy[path[0]]  # type: ignore[arg-type]
+        del copy[path[0]]
     else:
-        copy[path[0]] = _with(value[path[0]], path[1:], new)  # type: ignore[index,call-overload]
+        copy[path[0]] = _with(value[path[0]], path[1:], new)
     return copy
 
 
@@ -8375,10 +8377,8 @@ def faults_at_every_call() -> Iterator[str]:
     whole = run_script(task, EDIT_SCRIPT)
     for nth in range(1, whole.events[-1]["counts"]["calls"] + 1):
         lines: list[str] = []
-        block = compile_script(odd_world().contract, EDIT_SCRIPT)
-        spec = Spec(
-            task, Identity(task.name, "broken"), lambda b=block: ScriptAgent(b), task.limits
-        )
+        make = _scripted(task, Script("broken", EDIT_SCRIPT, 0))
+        spec = Spec(task, Identity(task.name, "broken"), make, task.limits)
         making = Attempt(spec, lines.append)
         making.gateway = BrokenGateway(making.gateway.session, task.setting, nth)
         expect(making.run(), "error", f"call {nth}")

@@ -27,14 +27,14 @@ def run(
     python: str = PYTHONS[0],
     flags: tuple[str, ...] = (),
     cwd: Path | None = None,
-    **environment: str,
+    environment: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the harness of a root; never in its own folder unless asked."""
     return subprocess.run(
         [python, *flags, str(root / "eval_harness.py"), *arguments],
         capture_output=True,
         cwd=cwd or "/",
-        env={**os.environ, **environment},
+        env={**os.environ, **(environment or {})},
         check=False,
     )
 
@@ -76,9 +76,8 @@ def same_bytes_everywhere(folder: Path) -> Iterator[str]:
     for python in PYTHONS:
         for name, flags, environment in variants:
             target = folder / re.sub(r"\W", "_", f"{python}{name}")
-            done = run(
-                "run", "--run-dir", str(target), python=python, flags=flags, **environment
-            )
+            place = ("run", "--run-dir", str(target))
+            done = run(*place, python=python, flags=flags, environment=environment)
             demand(done.returncode == 0, f"{python} {name}: exit {done.returncode}")
             table = done.stdout.replace(str(target).encode(), b"DIR")
             found = (evidence(target), table)
@@ -201,7 +200,8 @@ def planted_faults(folder: Path) -> Iterator[str]:
         text = path.read_text(encoding="utf-8")
         demand(old in text, f"{file}: {old} is gone")
         path.write_text(text.replace(old, new, 1), encoding="utf-8")
-    outputs = {run("check", str(world), PYTHONHASHSEED=str(seed)).stderr for seed in range(3)}
+    seeds = [{"PYTHONHASHSEED": str(seed)} for seed in range(3)]
+    outputs = {run("check", str(world), environment=seed).stderr for seed in seeds}
     demand(len(outputs) == 1, "the same bytes under every hash seed")
     text = outputs.pop().decode()
     for _, old, new, said in FAULTS:
