@@ -7675,70 +7675,128 @@ def refused_sources() -> Iterator[str]:
 # ---- worlds ----------------------------------------------------------------
 
 
+CONTRACT_FAULTS = [  # what stands in the odd contract, what is put there, what must be said
+    ('title = "A small', 'titel = "A small', "titel: found"),
+    ("step = 60", "step = 0", "clock.step: found 0"),
+    ('start = "2026-02-28', 'start = "2026-02-30', "clock.start"),
+    ("page_cap = 3", "page_cap = true", "policy.page_cap"),
+    ('entity = "item"\ndefault', 'entity = "itm"\ndefault', "actor.entity"),
+    ('default = "a/b"', 'default = "zz"', "actor.default"),
+    ('new_id = "note-{n}"', 'new_id = "note"', "entities.note.new_id"),
+    ('qty = { type = "integer", min = 0', 'qty = { type = "integer", min = 2000', "qty.min"),
+    ('price = { type = "number"', 'price = { type = "real"', "fields.price.type"),
+    ('parent = { type = "text", ref = "item"', 'parent = { type = "text", ref = "x"', "parent.ref"),
+    ('managed = "created"', 'managed = "clock"', "made.managed"),
+    ('set = ["item", "body", "kind"]', 'set = ["item", "body", "author"]', "is managed"),
+    ('filters = ["item"]', 'filters = ["itm"]', "filters[0]"),
+    ('kind = "delete"\nentity = "item"', 'kind = "drop"\nentity = "item"', "tools.drop_item.kind"),
+    ("b.qty += n", "b.qtty += n", "item has no field qtty"),
+    ("refuse('conflict'", "refuze('conflict'", "unknown function refuze"),
+    ('code = "conflict"', 'code = "clash"', "guards[0].code"),
+    ('"row.qty == 999"', '"row.qty == "', "guards[0].refuse_when"),
+]
+NOTE_ROW = '{"author":"a/b","body":"note 0","id":"n0","item":"a/b"}'
+ROW_FAULTS = [  # the first note, and what must be said of it
+    ('{"author":"a/b","body":"note 0","id":"n0"}', 'n0".item: the field item is missing'),
+    (NOTE_ROW.replace('"a/b"}', '"zz"}'), "a key of item"),
+    (NOTE_ROW.replace('"note 0"', "5"), "a text was expected"),
+    (NOTE_ROW.replace('"note 0"', "null"), "null is not allowed"),
+    (NOTE_ROW.replace('"note 0"', '""'), "length at least 1"),
+    (NOTE_ROW.replace("}", ',"extra":1}'), "unknown field"),
+    (NOTE_ROW.replace('"n0"', '"note-7"'), "a key apart from note-{n}"),
+    (NOTE_ROW.replace("}", ',"id":"n0"}'), "names a key twice"),
+    ("5", "a row is an object"),
+    (NOTE_ROW[:-1], "is not JSON"),
+    (NOTE_ROW.replace('"note 0"', "NaN"), "holds NaN"),
+    (NOTE_ROW.replace('"note 0"', "[" * 70 + "]" * 70), "nests deeper"),
+    (NOTE_ROW.replace('"note 0"', "1" * 500), "more than 400 digits"),
+]
+PLAIN = "change = \"item where id == 'plain'\"\n"
+TASK_FAULTS = [  # a criterion (or more) of a task on the odd world, and what must be said of it
+    (PLAIN, "set = { field = value } is missing"),
+    (PLAIN + "set = { qty = 0 }", "holds already"),
+    (PLAIN + "set = { qty = 2000 }", "at most 1000"),
+    (PLAIN + "set = { qty = '=name' }", "column 2: unknown name name"),
+    (PLAIN + "set = { qtty = 1 }", "a field of item (did you mean qty?)"),
+    (PLAIN + "set = { made = 1 }", "not managed"),
+    (PLAIN + "set = { qty = 1 }\ncalled = 'get_item'", "exactly one kind of criterion, not 2"),
+    (PLAIN + "set = { qty = 1 }\ntier = 'high'", "one of safety, trust, form"),
+    ("change = \"item where id == 'zz'\"\nset = { qty = 1 }", "an empty target set"),
+    ("change = \"item where idd == 'zz'\"\nset = { qty = 1 }", "column 12: unknown name idd"),
+    ("change = \"itm where id == 'zz'\"\nset = { qty = 1 }", "did you mean item?"),
+    ("change = 'item where'\nset = { qty = 1 }", "[one] BASE [where EXPR] [except NAME]"),
+    ("create = 'note'\nwith = { item = 'a/b', author = 'x' }", "not managed"),
+    ("create = 'note'\nwithin = { item = 'c' }", "an earlier criterion that creates one row"),
+    ("called = 'get_itm'", "a tool (did you mean get_item?)"),
+    ("called_before = ['get_item']", "a pair"),
+    ("not_called = 'get_item where argz.id == 1'", "unknown name argz"),
+    ("must_say = []", "at least one phrase"),
+    ("must_say = ['?!']", "a letter or a digit"),
+    ("chooses = { from = ['a', 'b'], answer = 'c' }", "one of a, b"),
+    ("max_calls = 'many'", "a number of calls"),
+    ("sees = 'item'", "not 0; sees is not known"),
+    ("holds = 'len(start.items) == 1'", "unknown entity items"),
+]
+
+
 @test
 def contract_faults() -> Iterator[str]:
-    """Each planted fault of a contract or seed is named, with its place."""
-    contract_edits = {
-        'title = "A small': ('titel = "A small', "titel: found"),
-        "step = 60": ("step = 0", "clock.step: found 0"),
-        'start = "2026-02-28': ('start = "2026-02-30', "clock.start"),
-        "page_cap = 3": ("page_cap = true", "policy.page_cap"),
-        'entity = "item"\ndefault': ('entity = "itm"\ndefault', "actor.entity"),
-        'default = "a/b"': ('default = "zz"', "actor.default"),
-        'new_id = "note-{n}"': ('new_id = "note"', "entities.note.new_id"),
-        'qty = { type = "integer", min = 0': (
-            'qty = { type = "integer", min = 2000',
-            "fields.qty.min",
-        ),
-        'price = { type = "number"': ('price = { type = "real"', "fields.price.type"),
-        'parent = { type = "text", ref = "item"': (
-            'parent = { type = "text", ref = "x"',
-            "parent.ref",
-        ),
-        'managed = "created"': ('managed = "clock"', "made.managed"),
-        'set = ["item", "body", "kind"]': ('set = ["item", "body", "author"]', "is managed"),
-        'filters = ["item"]': ('filters = ["itm"]', "filters[0]"),
-        'kind = "delete"\nentity = "item"': (
-            'kind = "remove"\nentity = "item"',
-            "tools.drop_item.kind",
-        ),
-        "b.qty += n": ("b.qtty += n", "item has no field qtty"),
-        "refuse('conflict'": ("refuze('conflict'", "unknown function refuze"),
-        'code = "conflict"': ('code = "clash"', "guards[0].code"),
-        '"row.qty == 999"': ('"row.qty == "', "guards[0].refuse_when"),
-    }
-    for old, (new, said) in contract_edits.items():
+    """Each planted fault of a contract is named, with its line."""
+    for old, new, said in CONTRACT_FAULTS:
         text = ODD_CONTRACT.replace(old, new, 1)
         expect(text != ODD_CONTRACT, True, old)
         problems = build_world(odd_files(contract=text.encode()), "odd")[1]
         if not any(said in str(problem) and problem.line for problem in problems):
             raise Wrong(f"{new}: {[str(p) for p in problems]}")
         yield new
-    row = '{"author":"a/b","body":"note 0","id":"n0","item":"a/b"}'
-    row_edits = {
-        '{"author":"a/b","body":"note 0","id":"n0"}': "n0\".item: the field item is missing",
-        row.replace('"a/b"}', '"zz"}'): "a key of item",
-        row.replace('"note 0"', "5"): "a text was expected",
-        row.replace('"note 0"', "null"): "null is not allowed",
-        row.replace('"note 0"', '""'): "length at least 1",
-        row.replace("}", ',"extra":1}'): "unknown field",
-        row.replace('"n0"', '"n1"'): "each key once",
-        row.replace('"n0"', '"note-7"'): "a key apart from note-{n}",
-        row.replace("}", ',"id":"n0"}'): "names a key twice",
-        "5": "a row is an object",
-        row[:-1]: "is not JSON",
-        row.replace('"note 0"', "NaN"): "holds NaN",
-        row.replace('"note 0"', "[" * 70 + "]" * 70): "nests deeper",
-        row.replace('"note 0"', "1" * 500): "more than 400 digits",
-    }
-    for new, said in row_edits.items():
-        data = rows_text(ODD_NOTES).decode().replace(row, new, 1).encode()
-        problems = build_world(odd_files(note=data), "odd")[1]
-        if not any(said in str(p) and "note.json" in str(p) for p in problems):
-            raise Wrong(f"{new[:60]}: {[str(p) for p in problems]}")
-        expect(
-            sum(p.line == 2 for p in problems) > 0 or new == row[:-1] or "n1" in new, True, new[:50]
-        )
+
+
+@test
+def row_faults() -> Iterator[str]:
+    """Each planted fault of a row is named with file and line, and nothing else is blamed."""
+    rows = rows_text(ODD_NOTES).decode()
+    for new, said in ROW_FAULTS:
+        problems = build_world(odd_files(note=rows.replace(NOTE_ROW, new, 1).encode()), "odd")[1]
+        expect([(p.file, p.line) for p in problems], [("odd/note.json", 2)], new[:60])
+        expect(said in str(problems[0]), True, f"{said} in {problems[0]}")
+        yield said
+    twice = rows.replace('"n0"', '"n1"', 1).encode()
+    problems = build_world(odd_files(note=twice), "odd")[1]
+    expect([(p.line, p.expected) for p in problems], [(3, "each key once")])
+    yield "twice"
+
+
+@test
+def task_faults() -> Iterator[str]:
+    """A newcomer's mistakes in a task: one clear line each, with the line of the criterion."""
+    for text, said in TASK_FAULTS:
+        try:
+            odd_task(f'[[criteria]]\nid = "c"\n{text}\n')
+        except InvalidInput as error:
+            if not any(said in str(p) and p.line >= 4 for p in error.problems):
+                raise Wrong(f"{text}: {error}") from None
+        else:
+            raise Wrong(f"{text} was taken")
+        yield said
+    good = PLAIN + "set = { qty = 1 }\n"
+    for text, said in (
+        (f'[[criteria]]\nid = "c"\n{good}[[criteria]]\nid = "c"\n{good}', "each criterion id once"),
+        (f'[[criteria]]\nid = "c"\n{good}[[criteria]]\nid = "d"\n{good}', "c has one already"),
+        (f'[[criteria]]\nid = "completed"\n{good}', "that is not taken"),
+        ("", "at least one criterion"),
+        ('[[criteria]]\nid = "c"\ncalled = "get_item"\n', "an empty R"),
+        (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "get_itm()"', "function get_itm"),
+        (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "pass"\n[[mutants]]\nid = "m"\n'
+         'edit = [["x", "y"]]\nfails = ["c"]', "stands once, not 0 times"),
+        (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "pass"\n[[mutants]]\nid = "m"\n'
+         'append = "pass"\nfails = ["x"]', "a criterion of this task"),
+    ):
+        try:
+            odd_task(text)
+        except InvalidInput as error:
+            expect(said in str(error), True, f"{said} in {error}")
+        else:
+            raise Wrong(f"{text} was taken")
         yield said
 
 
@@ -8487,13 +8545,24 @@ def file_shape() -> Iterator[str]:
     yield "imports"
     expect(list(_late_names(source, tree)), [], "names of later chapters, or bound twice")
     yield "order"
+    sizes = []
     for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            expect((node.end_lineno or 0) - node.lineno <= 300, True, f"the size of {node.name}")
         if isinstance(node, ast.FunctionDef) and node.name not in LONG_BY_DESIGN:
-            size = (node.end_lineno or 0) - node.body[0].lineno + 1
-            expect(size <= 75, True, f"{node.name} has {size} lines")
-            limit = 4
-            expect(_nesting(node) <= limit, True, f"{node.name} nests {_nesting(node)} deep")
+            sizes.append(_code_lines(node, lines))
+            expect(sizes[-1] <= 60, True, f"{node.name} has {sizes[-1]} lines of code")
+            expect(_nesting(node) <= 4, True, f"{node.name} nests {_nesting(node)} deep")
+    sizes.sort()
+    expect(sizes[len(sizes) // 2] <= 8 and sizes[len(sizes) * 95 // 100] <= 35, True, "sizes")
     yield "functions"
+
+
+def _code_lines(node: ast.FunctionDef, lines: Sequence[str]) -> int:
+    """Without docstring, comments and blank lines."""
+    body = node.body[ast.get_docstring(node) is not None :]
+    span = lines[body[0].lineno - 1 : node.end_lineno] if body else []
+    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in span)
 
 
 def _nesting(node: ast.AST) -> int:
