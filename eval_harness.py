@@ -1612,6 +1612,7 @@ class Tool:
     guards: tuple[Guard, ...] = ()
     allowed_when: Expression | None = None
     block: Block | None = None
+    returns: Mapping[str, str] = dataclasses.field(default_factory=dict)  # place -> entity
 
 
 @dataclass(frozen=True, slots=True)
@@ -1700,6 +1701,7 @@ _KIND_KEYS = {  # kind -> (keywords beyond the common ones, effects it may have)
     "update": ({"entity", "set"}, ("write", "irreversible")),
     "delete": ({"entity"}, ("write", "irreversible")),
     "transaction": ({"args", "script", "result"}, ("write", "irreversible")),
+    "python": ({"args", "returns"}, ("read", "write", "irreversible")),
 }
 _TOOL_KEYS = {
     "kind": Key((str,), True, tuple(_KIND_KEYS)),
@@ -1715,6 +1717,7 @@ _TOOL_KEYS = {
     "args": TABLE,
     "script": Key((str,), True),
     "result": TABLE,
+    "returns": TABLE,
 }
 BUILT_IN = {
     "finish": Tool(
@@ -1948,7 +1951,14 @@ class ContractReader(EntityReader):
             self._guards(keys, arguments, entity, path),
             self._allowed(keys, path),
             block,
+            self._returns(keys, path),
         )
+
+    def _returns(self, keys: dict[str, Any], path: Path_) -> dict[str, str]:
+        for place, entity in keys.get("returns", {}).items():
+            if entity not in self.entities:
+                self.findings.add((*path, "returns", place), entity, "an entity was expected")
+        return dict(keys.get("returns", {}))
 
     def _allowed(self, keys: dict[str, Any], path: Path_) -> Expression | None:
         if "allowed_when" not in keys:
@@ -1999,7 +2009,7 @@ class ContractReader(EntityReader):
         self, keys: dict[str, Any], entity: Entity | None, path: Path_
     ) -> dict[str, Field]:
         kind = keys["kind"]
-        if kind == "transaction" or entity is None:
+        if entity is None:
             found = {
                 name: self.field(name, spec, (*path, "args", name))
                 for name, spec in keys.get("args", {}).items()
@@ -2318,19 +2328,23 @@ _NO_ROWS: tuple[Row, ...] = ()
 class World:
     """A frozen world. All methods read; nothing here changes but caches of encodings."""
 
-    __slots__ = ("contract", "indexed", "manifest", "sha256", "tables")
+    __slots__ = ("code", "contract", "indexed", "manifest", "sha256", "tables")
 
     def __init__(
-        self, contract: Contract, tables: dict[str, Table], manifest: Mapping[str, str]
+        self,
+        contract: Contract,
+        tables: dict[str, Table],
+        manifest: Mapping[str, str],
+        code: Mapping[str, Callable[..., Any]] = {},
     ) -> None:
-        self.contract, self.tables, self.manifest = contract, tables, manifest
+        self.contract, self.tables, self.manifest, self.code = contract, tables, manifest, code
         self.sha256 = digest("".join(f"{sha}  {name}\n" for name, sha in sorted(manifest.items())))
         self.indexed = {name: tuple(table.index) for name, table in tables.items()}
 
     def cold(self) -> World:
         """The same world without any cache that a run filled."""
         tables = {name: table.cold() for name, table in self.tables.items()}
-        return World(self.contract, tables, self.manifest)
+        return World(self.contract, tables, self.manifest, self.code)
 
     def row(self, entity: str, key: Any) -> Row | None:
         """The row of that key, or None."""
@@ -2551,15 +2565,55 @@ def folder_files(folder: Path) -> dict[str, bytes]:
     """The bytes of a world's files by name; raises HarnessError where there is no world."""
     if not (folder / "contract.toml").is_file():
         raise HarnessError(f"{folder}: no world here: contract.toml was expected")
-    names = sorted(p.name for p in folder.iterdir() if p.suffix in (".toml", ".json"))
+    names = sorted(
+        p.name
+        for p in folder.iterdir()
+        if p.suffix in (".toml", ".json") or p.name == WORLD_CODE
+    )
     return {name: read_bytes(folder / name) for name in names}
 
 
-def build_world(files: Mapping[str, bytes], label: str) -> tuple[World, list[Problem]]:
+WORLD_CODE = "tools.py"
+
+
+def _world_functions(
+    contract: Contract,
+    files: Mapping[str, bytes],
+    label: str,
+    allowed: bool,
+    problems: list[Problem],
+) -> dict[str, Callable[..., Any]]:
+    """The functions of tools.py that the contract names; runs the file, if that is allowed."""
+    wanted = [tool.name for tool in contract.tools.values() if tool.kind == "python"]
+    file = f"{label}/{WORLD_CODE}"
+    if WORLD_CODE not in files:
+        said = "is missing: the contract has tools of the kind python"
+        problems += [Problem(file, 0, "file", "", said)] if wanted else []
+        return {}
+    if not allowed:
+        raise HarnessError(f"{file}: holds code, which runs only with --allow-world-code")
+    names: dict[str, Any] = {"__name__": "world_tools"}
+    try:
+        exec(compile(files[WORLD_CODE], file, "exec", dont_inherit=True), names)
+    except SyntaxError as error:
+        problems.append(Problem(file, error.lineno or 0, "file", "", "is not Python"))
+    except Exception as error:
+        problems.append(Problem(file, 0, "file", "", f"fails: {type(error).__name__}"))
+    else:
+        for name in wanted:
+            if not callable(names.get(name)):
+                problems.append(Problem(file, 0, name, "", "a function of this name was expected"))
+    return {name: names[name] for name in wanted if callable(names.get(name))}
+
+
+def build_world(
+    files: Mapping[str, bytes], label: str, code: bool = False
+) -> tuple[World, list[Problem]]:
     """Validate, load and index a world from its files, with every problem that they have.
 
     Rows at fault are left out, so that tasks can still be checked; nothing runs on such a world.
-    Raises InvalidInput where the contract is no TOML at all.
+    Raises InvalidInput where the contract is no TOML at all, HarnessError where the world holds
+    Python and `code` does not allow it.
     """
     contract, findings = read_contract(files["contract.toml"], f"{label}/contract.toml")
     problems = list(findings.problems)
@@ -2571,7 +2625,9 @@ def build_world(files: Mapping[str, bytes], label: str) -> tuple[World, list[Pro
         elif entity.key in entity.fields:
             checks.append(_read_rows(entity, file, files[f"{name}.json"], problems))
     for name in files:
-        if name != "contract.toml" and name.removesuffix(".json") not in contract.entities:
+        if name in ("contract.toml", WORLD_CODE):
+            continue
+        if name.removesuffix(".json") not in contract.entities:
             problems.append(Problem(f"{label}/{name}", 0, "file", "", "belongs to no entity"))
     found, odd = _check_rows(checks)
     problems += found
@@ -2583,7 +2639,9 @@ def build_world(files: Mapping[str, bytes], label: str) -> tuple[World, list[Pro
             keyed = dict(sorted(keyed.items()))
         indexed = indexed_fields(contract, check.entity)
         tables[check.entity.name] = Table(check.entity, keyed, indexed)
-    world = World(contract, tables, {name: digest(data) for name, data in files.items()})
+    hashes = {name: digest(data) for name, data in files.items()}
+    functions = _world_functions(contract, files, label, code, problems)
+    world = World(contract, tables, hashes, functions)
     actor = contract.default_actor
     if actor is not None and contract.actor and world.row(contract.actor, actor) is None:
         findings.add(("actor", "default"), actor, f"a key of {contract.actor}")
@@ -2591,12 +2649,14 @@ def build_world(files: Mapping[str, bytes], label: str) -> tuple[World, list[Pro
     return world, problems
 
 
-def load_world(folder: Path, label: str = "") -> tuple[World, list[Problem]]:
+def load_world(
+    folder: Path, label: str = "", code: bool = False
+) -> tuple[World, list[Problem]]:
     """Load the world in a folder and freeze it: later collections need not look at it."""
     collecting = gc.isenabled()
     gc.disable()  # a million fresh rows would be visited again and again
     try:
-        return build_world(folder_files(folder), label or folder.as_posix())
+        return build_world(folder_files(folder), label or folder.as_posix(), code)
     finally:
         if collecting:
             gc.enable()
@@ -2669,6 +2729,13 @@ class View(Sequence[Row]):
 _NOTHING_OVER: dict[str, Row | None] = {}
 
 
+def _stays(old: "Row | None | _Untouched", new: "Row | None | _Untouched", field: str) -> bool:
+    """Whether a row that is replaced stays in the bucket of a field."""
+    if old is None or new is None or isinstance(old, _Untouched) or isinstance(new, _Untouched):
+        return False
+    return not field or old.get(field, MISSING) is new.get(field, MISSING)
+
+
 class Layer:
     """Changed rows over a parent; opening one copies nothing."""
 
@@ -2734,6 +2801,8 @@ class Layer:
         old: Row | _Untouched | None = rows.get(key, UNTOUCHED)
         base = self.parent.row(entity, key)
         for field in self.world.indexed[entity]:
+            if _stays(old, new, field):
+                continue
             if isinstance(old, _Untouched):
                 self._hide(entity, field, base, 1)
             elif old is not None:
@@ -3386,6 +3455,63 @@ def run_transaction(gateway: Gateway, tool: Tool, arguments: JSON, _: Row | None
     return succeeded(text, lambda: json.loads(text), handed)
 
 
+class WorldCode:
+    """What a function of a world's tools.py gets: copies of rows, and writes that are checked."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.clock, self.actor = session.clock, session.actor
+
+    def _copy(self, entity: str, row: Row) -> dict[str, Any]:
+        return self._session.world.tables[entity].copy(row)
+
+    def get(self, entity: str, key: str) -> dict[str, Any] | None:
+        """A row by its key, or None."""
+        row = self._session.row(entity, key)
+        return None if row is None else self._copy(entity, row)
+
+    def find(self, entity: str, **fields: Any) -> list[dict[str, Any]]:
+        """All rows that have these values, in key order."""
+        return [self._copy(entity, row) for row in self._session.find(entity, fields)]
+
+    def create(self, entity: str, **values: Any) -> dict[str, Any]:
+        """Add a row."""
+        return self._copy(entity, self._session.create(entity, json.loads(encode(values))))
+
+    def update(self, entity: str, key: str, **changes: Any) -> dict[str, Any]:
+        """Change fields of a row."""
+        changed = self._session.update(entity, key, json.loads(encode(changes)))
+        return self._copy(entity, changed)
+
+    def delete(self, entity: str, key: str) -> None:
+        """Remove a row."""
+        self._session.delete(entity, key)
+
+    def refuse(self, code: str, message: str, evidence: str = "") -> None:
+        """End the call as a typed refusal; nothing of it remains."""
+        if code not in WORLD_CODES:
+            raise WorldError(f"{shown(code)} is no code of a refusal")
+        raise Refused(code, message, evidence)
+
+
+def run_python(gateway: Gateway, tool: Tool, arguments: JSON, _: Row | None) -> Observation:
+    """What the world's own function returns; any exception of it but a refusal is the world's."""
+    session = gateway.session
+    try:
+        text = encode(session.world.code[tool.name](WorldCode(session), arguments))
+        value = decode(text)
+        handed: dict[str, list[str]] = {}
+        for place, entity in tool.returns.items():
+            rows = value[place] if type(value[place]) is list else [value[place]]
+            key = session.world.contract.entities[entity].key
+            handed.setdefault(entity, []).extend(row[key] for row in rows if row is not None)
+    except Refused:
+        raise
+    except Exception as error:
+        raise WorldError(f"tool {tool.name}: {type(error).__name__}") from error
+    return succeeded(text, lambda: json.loads(text), handed)
+
+
 RUN: dict[str, Callable[[Gateway, Tool, JSON, Row | None], Observation]] = {
     "list": run_list,
     "get": run_get,
@@ -3394,6 +3520,7 @@ RUN: dict[str, Callable[[Gateway, Tool, JSON, Row | None], Observation]] = {
     "update": run_update,
     "delete": run_delete,
     "transaction": run_transaction,
+    "python": run_python,
 }
 
 
@@ -6208,7 +6335,12 @@ class Brief(NamedTuple):
     """All that an agent is told: never the task file, its criteria or its oracle."""
 
     instruction: str
-    tools: Sequence[JSON]  # name, description, parameters (JSON Schema)
+    declared: Sequence[Tool]
+
+    @property
+    def tools(self) -> list[JSON]:
+        """What an agent sees of the tools: name, description, parameters (JSON Schema)."""
+        return [tool_schema(tool) for tool in self.declared]
 
 
 CallTool: TypeAlias = Callable[[str, str], Observation]  # tool, JSON text of its arguments
@@ -6331,8 +6463,7 @@ class Spec:
 
 def brief_of(task: Task) -> Brief:
     """The agent's view of a task."""
-    tools = [*task.world.contract.tools.values(), *BUILT_IN.values()]
-    return Brief(task.instruction, [tool_schema(tool) for tool in tools])
+    return Brief(task.instruction, [*task.world.contract.tools.values(), *BUILT_IN.values()])
 
 
 class Attempt:
@@ -6541,22 +6672,22 @@ class Library(NamedTuple):
 
 
 def read_world_and_tasks(
-    seeds: Path, tasks: Path | None, labels: tuple[str, str], scripts: bool = True
+    seeds: Path, tasks: Path, labels: tuple[str, str], scripts: bool, code: bool
 ) -> tuple[World, list[Task], list[Problem]]:
     """One world folder and its task folder, with every problem of both."""
     try:
-        world, problems = load_world(seeds, labels[0])
+        world, problems = load_world(seeds, labels[0], code)
     except InvalidInput as error:  # no contract to read tasks against: their syntax is all
         raise InvalidInput([*error.problems, *_toml_problems(tasks, labels[1])]) from None
     found: list[Task] = []
-    if tasks is not None and tasks.is_dir():
+    if tasks.is_dir():
         found, more = build_tasks(world, task_files(tasks), labels[1], scripts, not problems)
         problems = [*problems, *more]
     return world, found, problems
 
 
-def _toml_problems(tasks: Path | None, label: str) -> Iterator[Problem]:
-    for name, data in (task_files(tasks) if tasks and tasks.is_dir() else {}).items():
+def _toml_problems(tasks: Path, label: str) -> Iterator[Problem]:
+    for name, data in (task_files(tasks) if tasks.is_dir() else {}).items():
         if name.endswith(".toml"):
             try:
                 parse_toml(data, f"{label}/{name}")
@@ -6564,7 +6695,9 @@ def _toml_problems(tasks: Path | None, label: str) -> Iterator[Problem]:
                 yield from error.problems
 
 
-def load_library(root: Path, label: str = "", scripts: bool = True) -> Library:
+def load_library(
+    root: Path, label: str = "", scripts: bool = True, code: bool = False
+) -> Library:
     """All worlds below root/seeds with the tasks below root/tasks.
 
     Raises InvalidInput with every problem of every file, HarnessError where nothing is there.
@@ -6579,7 +6712,7 @@ def load_library(root: Path, label: str = "", scripts: bool = True) -> Library:
         labels = (f"{label}seeds/{folder.name}", f"{label}tasks/{folder.name}")
         try:
             world, found, more = read_world_and_tasks(
-                folder, root / "tasks" / folder.name, labels, scripts
+                folder, root / "tasks" / folder.name, labels, scripts, code
             )
         except InvalidInput as error:
             problems += error.problems
@@ -6987,14 +7120,14 @@ def _grade_entry(entry: Entry, records: Sequence[Record], library: Library) -> V
     return grade(records[0], task, entry.limits, entry.identity)
 
 
-def grade_run(folder: Path) -> Result:
+def grade_run(folder: Path, code: bool = False) -> Result:
     """Read a run back from its directory alone, replay and grade every attempt."""
     document = read_run(folder)
     plan = [entry_from(value) for value in document["plan"]]
     problems = list(_changed_files(folder / "inputs", document["inputs"], "inputs/"))
     if sums := seal_sums(folder):
         problems += _changed_files(folder, sums, "")
-    library = load_library(folder / "inputs", "inputs/", scripts=False)
+    library = load_library(folder / "inputs", "inputs/", False, code)
     records, torn = read_records(folder)
     names = [entry.identity.name for entry in plan]
     problems += [f"plan: {name} stands twice" for name, n in Counter(names).items() if n > 1]
@@ -8005,6 +8138,54 @@ def _naive_delta(world: World, naive: dict[str, dict[str, Any]]) -> set[tuple[st
     return found
 
 
+WORLD_TOOLS = """
+def double(world, args):
+    row = world.get('item', args['id'])
+    if row is None:
+        world.refuse('not_found', 'no such item', 'id')
+    row['tags'].append('a copy: reaches nobody')
+    if row['qty'] == 7:
+        world.update('item', row['id'], qty=8)
+        world.refuse('conflict', 'seven stays', 'qty')
+    if row['qty'] == 1:
+        raise ValueError('a defect of the world')
+    return {'item': world.update('item', row['id'], qty=row['qty'] * 2), 'at': world.clock}
+"""
+
+
+@test
+def world_code() -> Iterator[str]:
+    """tools.py: hashed with the world, run only when allowed, refusing and failing cleanly."""
+    declared = ODD_CONTRACT + (
+        "[tools.double]\nkind = 'python'\neffect = 'write'\nreturns = { item = 'item' }\n"
+        "args.id = { type = 'text' }\n"
+    )
+    files = {**odd_files(contract=declared.encode()), WORLD_CODE: WORLD_TOOLS.encode()}
+    try:
+        build_world(files, "odd")
+    except HarnessError as error:
+        expect("--allow-world-code" in str(error), True)
+        yield "asked first"
+    else:
+        raise Wrong("it ran without being allowed")
+    world, problems = build_world(files, "odd", code=True)
+    edited = {**files, WORLD_CODE: WORLD_TOOLS.encode() + b"#"}
+    other = build_world(edited, "odd", code=True)[0]
+    expect((problems, world.sha256 == other.sha256), ([], False), "its bytes are in the hash")
+    session = Session(world, "a/b")
+    gateway = Gateway(session, Setting(world, "a/b"))
+    answer = gateway.call("double", '{"id":".."}')
+    expect((answer.rows, answer.value()["item"]["tags"]), ({"item": [".."]}, ["x"]))
+    for key, code in (("zz", "not_found"), (" sp ace ", "conflict")):
+        expect(gateway.call("double", encode({"id": key})).code, code)
+    try:
+        gateway.call("double", encode({"id": "new\nline"}))
+    except WorldError:
+        yield "fails"
+    expect([(e.key, e.after) for e in diff(session)], [("..", 10)], "one change remains")
+    yield "runs"
+
+
 @test
 def user_and_confirmation() -> Iterator[str]:
     """An approval is the user's, of that call's own arguments, and holds once."""
@@ -8670,9 +8851,13 @@ def _label(options: argparse.Namespace) -> str:
     return f"{options.root.rstrip('/')}/" if options.root else ""
 
 
+def _library(options: argparse.Namespace) -> Library:
+    return load_library(_root(options), _label(options), True, options.allow_world_code)
+
+
 def command_run(options: argparse.Namespace, out: Output) -> int:
     """run: plan, pin, execute, read back, replay, grade, print."""
-    library = load_library(_root(options), _label(options))
+    library = _library(options)
     demo = options.agent is None and options.tasks is None
     tasks = select_tasks(library, _split(options.tasks))
     agents = _split(options.agent) or ["oracle"]
@@ -8683,7 +8868,7 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
     entries = [entry for entry, _ in planned]
     start_run(folder, library, entries)
     going = execute(folder, planned)
-    result = grade_run(folder)
+    result = grade_run(folder, options.allow_world_code)
     write_file(folder / "grades.jsonl", grades_text(result).encode("ascii"))
     _print_result(result, options, out)
     if not going:
@@ -8721,7 +8906,7 @@ def _print_result(result: Result, options: argparse.Namespace, out: Output) -> N
 def command_verify(options: argparse.Namespace, out: Output) -> int:
     """verify: re-execute every attempt of a run, from its own archive."""
     folder = _run_folder(options)
-    result = grade_run(folder)
+    result = grade_run(folder, options.allow_world_code)
     grades = folder / "grades.jsonl"
     if grades.is_file() and read_bytes(grades) != grades_text(result).encode("ascii"):
         result = result._replace(
@@ -8775,13 +8960,13 @@ def _proof_json(task: Task, done: Sequence[Proof]) -> dict[str, JSON]:
 def _tasks_to_check(options: argparse.Namespace) -> list[Task]:
     """From folders with seeds/ and tasks/, world folders, task files; default: our own."""
     if not options.paths:
-        library = load_library(_root(options), _label(options))
+        library = _library(options)
         return select_tasks(library, _split(options.tasks))
     tasks: list[Task] = []
     problems: list[Problem] = []
     for text in options.paths:
         try:
-            tasks += _check_path(Path(text), text, _root(options))
+            tasks += _check_path(Path(text), text, options)
         except InvalidInput as error:
             problems += error.problems
     if problems:
@@ -8789,18 +8974,19 @@ def _tasks_to_check(options: argparse.Namespace) -> list[Task]:
     return tasks
 
 
-def _check_path(path: Path, text: str, root: Path) -> list[Task]:
-    label = text.rstrip("/")
+def _check_path(path: Path, text: str, options: argparse.Namespace) -> list[Task]:
+    label, code = text.rstrip("/"), options.allow_world_code
     if (path / "seeds").is_dir():
-        return list(load_library(path, f"{label}/").tasks.values())
+        return list(load_library(path, f"{label}/", True, code).tasks.values())
     if (path / "contract.toml").is_file():
         beside = path.resolve().parent.parent / "tasks" / path.resolve().name
-        _, found, problems = read_world_and_tasks(path, beside, (label, f"tasks/{beside.name}"))
+        labels = (label, f"tasks/{beside.name}")
+        _, found, problems = read_world_and_tasks(path, beside, labels, True, code)
     elif path.suffix in (".toml", ".jsonl") and path.is_file():
         name = path.resolve().parent.name
         near = path.resolve().parent.parent.parent / "seeds" / name
-        seeds = near if near.is_dir() else root / "seeds" / name
-        world, problems = load_world(seeds, f"seeds/{name}")
+        seeds = near if near.is_dir() else _root(options) / "seeds" / name
+        world, problems = load_world(seeds, f"seeds/{name}", code)
         files = {path.name: read_bytes(path)}
         found, more = build_tasks(world, files, str(Path(text).parent), True, not problems)
         problems = [*problems, *more]
@@ -8813,7 +8999,7 @@ def _check_path(path: Path, text: str, root: Path) -> list[Task]:
 
 def command_inspect(options: argparse.Namespace, out: Output) -> int:
     """inspect: what the data of each world looks like."""
-    library = load_library(_root(options), _label(options))
+    library = _library(options)
     names = _split(options.worlds) or sorted(library.worlds)
     for index, name in enumerate(names):
         if name not in library.worlds:
@@ -8827,7 +9013,7 @@ def command_inspect(options: argparse.Namespace, out: Output) -> int:
 def command_explain(options: argparse.Namespace, out: Output) -> int:
     """explain: one attempt as a timeline, each criterion with its evidence."""
     folder = _run_folder(options)
-    result = grade_run(folder)
+    result = grade_run(folder, options.allow_world_code)
     hits = [v for v in result.verdicts if v.attempt == options.attempt]
     hits = hits or [v for v in result.verdicts if options.attempt in v.attempt]
     if len(hits) != 1:
@@ -8837,7 +9023,7 @@ def command_explain(options: argparse.Namespace, out: Output) -> int:
         out.document(hits[0].as_json())
         return Exit.OK
     records = read_records(folder)[0].get(hits[0].attempt, [])
-    library = load_library(folder / "inputs", "inputs/", scripts=False)
+    library = load_library(folder / "inputs", "inputs/", False, options.allow_world_code)
     task = library.tasks.get(hits[0].task)
     out.lines(explain_lines(records[0] if records else None, hits[0], task))
     return Exit.OK
@@ -8930,6 +9116,7 @@ def parser() -> argparse.ArgumentParser:
             sub.add_argument(*flags, **settings)
         sub.add_argument("--root", metavar="DIR", help="where seeds/, tasks/ and runs/ are")
         sub.add_argument("--no-color", action="store_true", help="no colours")
+        sub.add_argument("--allow-world-code", action="store_true", help="run a world's tools.py")
     return top
 
 
