@@ -68,7 +68,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, overload
@@ -6930,20 +6930,29 @@ def revision_of(library: Library, planned: Sequence[Entry]) -> dict[str, JSON]:
 
 
 def new_run_dir(runs: Path) -> Path:
-    """A fresh directory, named by the time."""
-    now = datetime.now().astimezone()
-    stamp = (now - (now.utcoffset() or timedelta())).strftime("%Y%m%d-%H%M%S")
+    """Make a fresh directory, named by the time; no two processes get the same one."""
+    stamp = f"{utc_now():%Y%m%d-%H%M%S}"
     for number in itertools.count():
-        folder = runs / (stamp if not number else f"{stamp}-{number}")
-        if not folder.exists():
-            return folder
+        folder = runs / (f"{stamp}-{number}" if number else stamp)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            said = f"can't be made: {reason_of(error)}"
+            raise HarnessError(f"{printable(str(folder))}: {said}") from None
+        return folder
     raise AssertionError
 
 
+def utc_now() -> datetime:
+    """The wall clock; for names of directories and for context only."""
+    return datetime.now(UTC)
+
+
 def wall_time() -> str:
-    """Now, in UTC; for context only."""
-    now = datetime.now().astimezone()
-    return (now - (now.utcoffset() or timedelta())).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """Now, as text; for context only."""
+    return f"{utc_now():%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -7266,7 +7275,10 @@ def summary_lines(result: Result) -> list[str]:
         f" beside the rate: {s['ungraded']} ungraded, {s['lost']} lost, {s['excluded']} excluded)"
     ]
     lines += [f"problem: {printable(problem)}" for problem in result.problems]
-    lines.append("Replay proves that a record is consistent, not who made it.")
+    lines.append(
+        "Replay proves that a record is consistent, not who made it: what an agent said and chose"
+        " can be forged."
+    )
     return lines
 
 
