@@ -58,6 +58,8 @@ import operator
 import os
 import random
 import re
+import shlex
+import stat
 import symtable
 import sys
 import tomllib
@@ -206,21 +208,37 @@ def _no_constant(_: str) -> float:
 _decoder = json.JSONDecoder(
     object_pairs_hook=_unique_object, parse_float=_finite_float, parse_constant=_no_constant
 )
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.S)
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.S)  # one that is not closed, to the end
 _LONG_NUMBER = re.compile(rf"[0-9]{{{MAX_DIGITS + 1}}}")
+
+
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def shallow(data: bytes) -> bool:
+    """Whether brackets nest at most 64 deep: peels the innermost ones, level by level.
+
+    Counts brackets inside texts too; where those leave something over, it says False.
+    """
+    rest = data.translate(None, _NOT_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        if not rest:
+            return True
+        rest = rest.replace(b"{}", b"").replace(b"[]", b"")
+    return not rest
 
 
 def scan(text: str) -> None:
     """Refuse what `json` should not see: nesting over 64, numbers over 400 digits.
 
-    Raises BadText. Cheap bounds first: most texts are too short to be either.
+    Raises BadText. Cheap bounds first: most texts are plainly neither.
     """
-    openers = text.count("[") + text.count("{")
-    if openers <= MAX_DEPTH and len(text) <= MAX_DIGITS:
-        return
-    bare = _STRING.sub('""', text)
+    deep = text.count("[") + text.count("{") > MAX_DEPTH
+    deep = deep and not shallow(text.encode("utf-8", "replace"))
+    long = len(text) > MAX_DIGITS and _LONG_NUMBER.search(text)
+    bare = _STRING.sub('""', text) if deep or long else ""
     depth = 0
-    for bracket in re.findall(r"[\[\]{}]", bare) if openers > MAX_DEPTH else ():
+    for bracket in re.findall(r"[\[\]{}]", bare):
         depth += 1 if bracket in "[{" else -1
         if depth > MAX_DEPTH:
             raise BadText("depth")
@@ -241,6 +259,8 @@ def decode(text: str) -> JSON:
         return _decoder.decode(text)
     except json.JSONDecodeError:
         raise BadText("syntax") from None
+    except RecursionError:
+        raise BadText("depth") from None
 
 
 def same(a: Any, b: Any) -> bool:
@@ -333,6 +353,7 @@ MAX_NODES = 4_000
 MAX_NESTING = 40  # of expressions and blocks
 MAX_STEPS = 20_000_000  # list elements and characters handled in one evaluation
 MAX_BITS = 1_330  # of an integer: 400 digits
+MAX_RANGE = 100_000  # numbers that `range` gives
 
 Schema: TypeAlias = Mapping[str, Mapping[str, str]]  # entity -> field -> entity referred to or ""
 
@@ -445,7 +466,7 @@ def weigh(meter: Meter, value: Any, depth: int = 0) -> None:
     elif type(value) in (list, dict):
         if depth > MAX_DEPTH:
             raise Void(f"nests deeper than {MAX_DEPTH}")
-        meter.charge(len(value) + 1)
+        meter.charge(8 * len(value) + 8)
         for item in value if type(value) is list else value.values():
             weigh(meter, item, depth + 1)
 
@@ -599,7 +620,9 @@ def _length(meter: Meter, value: Any) -> int:
 
 
 def _range(meter: Meter, count: Any) -> list[int]:
-    meter.charge(max(0, _integer(count)))
+    if _integer(count) > MAX_RANGE:
+        raise Void(f"over {MAX_RANGE} numbers")
+    meter.charge(max(0, count))
     return list(range(count))
 
 
@@ -730,6 +753,7 @@ class Scope(NamedTuple):
     schema: Schema = {}
     names: Mapping[str, Shape] = {}  # variables given from outside
     row: str = ""  # the entity whose fields are bare names
+    fixed: Mapping[str, frozenset[str]] = {}  # entity -> fields that nobody may assign
     tools: frozenset[str] = frozenset()
     listers: frozenset[str] = frozenset()  # tools that `each` and `page` take
 
@@ -761,14 +785,25 @@ def parse(source: str, kind: str) -> ast.AST:
     return tree
 
 
+def _only_newer_parse(source: str, node: ast.JoinedStr) -> bool:
+    """Whether braces hold the outer quote or a backslash: 3.11 can't read it, so nobody may."""
+    quote = (ast.get_source_segment(source, node) or "").lstrip("fF")[:1]
+    inner = [
+        ast.get_source_segment(source, item) or ""
+        for item in node.values
+        if isinstance(item, ast.FormattedValue) and sys.version_info >= (3, 12)
+    ]
+    return any(quote in text or "\\" in text for text in inner)
+
+
 class Translator:
     """Checks one parsed source and writes it as Python source; one method a kind of node.
 
     Every method returns the generated text and the Shape of its value.
     """
 
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
+    def __init__(self, scope: Scope, source: str = "") -> None:
+        self.scope, self.source = scope, source
         self.locals: dict[str, tuple[str, Shape]] = {}  # name -> generated name
         self.bound = 0
         self.place = (1, 1)
@@ -946,6 +981,8 @@ class Translator:
 
     def _format(self, node: ast.JoinedStr) -> tuple[str, Shape]:
         parts, place = [], self.place
+        if _only_newer_parse(self.source, node):
+            raise self.fail("not the syntax of an expression")
         for item in node.values:
             if isinstance(item, ast.Constant):
                 parts.append(repr(item.value))
@@ -1124,7 +1161,13 @@ class BlockTranslator(Translator):
         if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
             field = str(target.slice.value)
         self._field(code, shape, field)
+        self.assignable(shape.entity, field)
         return (code, shape.entity), field
+
+    def assignable(self, entity: str, field: str) -> None:
+        """Refuse the key and managed fields."""
+        if field in self.scope.fixed.get(entity, ()):
+            raise self.fail(f"{entity}.{field} is the key or managed: it can't be set")
 
     def _augment(self, node: ast.AugAssign, level: int) -> None:
         present, shape = self.value(node.target)
@@ -1158,6 +1201,8 @@ class BlockTranslator(Translator):
     def _verb(self, node: ast.Call, verb: str, level: int) -> None:
         if verb == "create":
             entity = self._entity_argument(node, verb)
+            for word in node.keywords:
+                self.assignable(entity, word.arg or "")
             text = f"T.create({entity!r}, {self._fields(node, entity)})"
         elif verb == "delete":
             parts = [self.owner(item) for item in node.args]
@@ -1242,7 +1287,7 @@ def compile_expression(source: str, scope: Scope = Scope()) -> Expression:
     text = source.strip()
     tree = parse(text, "eval")
     assert isinstance(tree, ast.Expression)
-    code, shape = Translator(scope).value(tree.body)
+    code, shape = Translator(scope, text).value(tree.body)
     made: dict[str, Any] = {}
     exec(f"def run(V, S, M): return {code}", dict(_HELPERS), made)  # only our own words
     return Expression(text, shape, made["run"])
@@ -1273,7 +1318,7 @@ def compile_block(source: str, scope: Scope, after: Mapping[str, str] = {}) -> B
     """
     tree = parse(source, "exec")
     assert isinstance(tree, ast.Module)
-    writer = BlockTranslator(scope)
+    writer = BlockTranslator(scope, source)
     writer.emit(0, "def run(V, S, M, A, T):", 1)
     if scope.mode == "script":
         writer.emit(1, "if MISSING is None: yield", 1)
@@ -1282,6 +1327,7 @@ def compile_block(source: str, scope: Scope, after: Mapping[str, str] = {}) -> B
     for name, text in after.items():
         result = parse(text.strip(), "eval")
         assert isinstance(result, ast.Expression)
+        writer.source = text.strip()
         code, shapes[name] = writer.value(result.body)
         fresh = shapes[name].kind == "row" and scope.mode == "transaction"
         parts.append(
@@ -1289,7 +1335,13 @@ def compile_block(source: str, scope: Scope, after: Mapping[str, str] = {}) -> B
         )
     writer.emit(1, f"return {{{', '.join(parts)}}}", 1)
     made: dict[str, Any] = {}
-    generated = compile("\n".join(writer.lines), "<block>", "exec")
+    try:
+        generated = compile("\n".join(writer.lines), "<block>", "exec")
+    except SyntaxError as error:  # break outside a loop, over twenty loops in each other
+        line = writer.origin[(error.lineno or 1) - 1]
+        raise BadExpression(
+            line, 1, "break or continue outside a loop, or too many loops"
+        ) from None
     exec(generated, {**_HELPERS, "__name__": "block"}, made)
     return Block(source, made["run"], tuple(writer.origin), shapes)
 
@@ -1314,9 +1366,11 @@ class Key(NamedTuple):
     types: tuple[type, ...]
     required: bool = False
     choices: tuple[Any, ...] = ()
+    items: type | None = None  # of each element of a list
 
 
 TEXT, FLAG, TABLE, LIST, WHOLE = Key((str,)), Key((bool,)), Key((dict,)), Key((list,)), Key((int,))
+TEXTS = Key((list,), items=str)
 _TYPE_NAMES = {
     str: "a text",
     bool: "true or false",
@@ -1392,6 +1446,8 @@ class Findings:
                 self.add((*path, name), value, f"{names} was expected")
             elif key.choices and value not in key.choices:
                 self.add((*path, name), value, f"one of {', '.join(map(str, key.choices))}")
+            elif key.items and any(type(item) is not key.items for item in value):
+                self.add((*path, name), value, "a list of texts was expected")
             else:
                 good[name] = value
         for name, key in spec.items():
@@ -1444,30 +1500,41 @@ def _head_path(text: str, array: bool, counts: Counter[Path_]) -> Path_:
     return path
 
 
-def _not_json(value: Any, path: Path_, findings: Findings) -> None:
-    """Note TOML values that JSON does not have: dates, NaN, infinities; and too deep ones."""
+def _plain(value: Any, path: Path_, findings: Findings) -> Any:
+    """A TOML value without what JSON does not have (dates, NaN, infinities, too deep ones).
+
+    Each of those is noted, and MISSING stands for it.
+    """
     if len(path) > MAX_DEPTH:
-        findings.add(path, None, f"nests deeper than {MAX_DEPTH}")
-    elif type(value) is dict:
-        for name, item in value.items():
-            _not_json(item, (*path, name), findings)
-    elif type(value) is list:
-        for index, item in enumerate(value):
-            _not_json(item, (*path, index), findings)
-    elif type(value) is float and value - value != 0.0:
+        findings.add(path[:8], None, f"nests deeper than {MAX_DEPTH}")
+        return MISSING
+    if type(value) is dict:
+        parts = {name: _plain(item, (*path, name), findings) for name, item in value.items()}
+        return {name: item for name, item in parts.items() if item is not MISSING}
+    if type(value) is list:
+        items = [_plain(item, (*path, at), findings) for at, item in enumerate(value)]
+        return [item for item in items if item is not MISSING]
+    if type(value) is float and value - value != 0.0:
         findings.add(path, str(value), "a finite number was expected")
-    elif type(value) not in (str, int, float, bool):
+        return MISSING
+    if type(value) not in (str, int, float, bool):
         findings.add(path, str(value), "a date is no value here: write it as a text")
+        return MISSING
+    return value
 
 
 def read_bytes(path: Path) -> bytes:
     """The bytes of one input file; raises HarnessError in our own words."""
+    name = printable(str(path))
     try:
-        if path.stat().st_size > MAX_FILE:
-            raise HarnessError(f"{path}: larger than {MAX_FILE} bytes")
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise HarnessError(f"{name}: a file was expected")
+        if found.st_size > MAX_FILE:
+            raise HarnessError(f"{name}: larger than {MAX_FILE} bytes")
         return path.read_bytes()
     except OSError as error:
-        raise HarnessError(f"{path}: can't be read: {reason_of(error)}") from None
+        raise HarnessError(f"{name}: can't be read: {reason_of(error)}") from None
 
 
 def reason_of(error: OSError) -> str:
@@ -1490,8 +1557,7 @@ def parse_toml(data: bytes, file: str) -> tuple[dict[str, Any], Findings]:
         what = str(error).split(" (at ")[0]
         raise InvalidInput([Problem(file, line, "file", "", f"is not TOML: {what}")]) from None
     findings = Findings(file, toml_lines(text))
-    _not_json(table, (), findings)
-    return table, findings
+    return _plain(table, (), findings), findings
 
 
 ANY = "any"  # the type of a field whose declaration is at fault
@@ -1597,10 +1663,14 @@ def is_time(text: str) -> bool:
 
 
 class Scope_(NamedTuple):
-    """Whose rows an actor sees: those whose `field` (a path over references) is the actor."""
+    """Whose rows an actor sees: those whose `field` (a path over references) is the actor.
+
+    `where` narrows them by a test of the row; `all_when`, a test of the actor, lifts both.
+    """
 
     path: tuple[str, ...]
     all_when: Expression | None
+    where: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1703,7 +1773,7 @@ _ENTITY_KEYS = {
     "scope": TABLE,
     "fields": Key((dict,), True),
 }
-_SCOPE_KEYS = {"field": Key((str,), True), "all_when": TEXT}
+_SCOPE_KEYS = {"field": Key((str,), True), "all_when": TEXT, "where": TEXT}
 _GUARD_KEYS = {
     "refuse_when": Key((str,), True),
     "code": Key((str,), True),
@@ -1741,10 +1811,10 @@ _TOOL_KEYS = {
     "allowed_when": TEXT,
     "guards": LIST,
     "entity": Key((str,), True),
-    "filters": LIST,
-    "sort": LIST,
-    "fields": Key((list,), True),
-    "set": Key((list,), True),
+    "filters": TEXTS,
+    "sort": TEXTS,
+    "fields": Key((list,), True, items=str),
+    "set": Key((list,), True, items=str),
     "args": TABLE,
     "script": Key((str,), True),
     "result": TABLE,
@@ -1881,13 +1951,13 @@ class EntityReader:
                 self.findings.add(path, None, "a scope needs [actor] entity")
             steps = tuple(keys.get("field", "").split("."))
             right = self._check_path(name, steps, (*path, "field"))
-            source = keys.get("all_when")
-            test = None
-            if source is not None:
-                scope = Scope("test", self.schema, self.actor_names)
-                test = self.expression((*path, "all_when"), source, scope)
+            tests: dict[str, Expression | None] = {"all_when": None, "where": None}
+            for word, row in (("all_when", ""), ("where", name)):
+                if word in keys:
+                    scope = Scope("test", self.schema, self.actor_names, row)
+                    tests[word] = self.expression((*path, word), keys[word], scope)
             if right and self.actor:
-                self.entities[name] = dataclasses.replace(entity, scope=Scope_(steps, test))
+                self.entities[name] = dataclasses.replace(entity, scope=Scope_(steps, **tests))
 
     def _check_path(self, entity: str, steps: tuple[str, ...], path: Path_) -> bool:
         at = entity
@@ -1907,7 +1977,8 @@ class ContractReader(EntityReader):
     def read(self) -> Contract:
         """The contract; worth nothing if `findings` holds problems."""
         top = self.findings.keys(self.table, _TOP_KEYS, ())
-        clock = self.findings.keys(top.get("clock", {}), _CLOCK_KEYS, ("clock",))
+        wanted = _CLOCK_KEYS if "clock" in top else {}
+        clock = self.findings.keys(top.get("clock", {}), wanted, ("clock",))
         policy = self.findings.keys(top.get("policy", {}), _POLICY_KEYS, ("policy",))
         wanted = _ACTOR_KEYS if "actor" in top else {}
         actor = self.findings.keys(top.get("actor", {}), wanted, ("actor",))
@@ -1951,10 +2022,11 @@ class ContractReader(EntityReader):
 
     def _tool(self, name: str, spec: Any) -> Tool | None:
         path: Path_ = ("tools", name)
-        if type(spec) is not dict or spec.get("kind") not in _KIND_KEYS:
+        kind = spec.get("kind") if type(spec) is dict else None
+        if type(kind) is not str or kind not in _KIND_KEYS:
             self.findings.keys(spec, _TOOL_KEYS if type(spec) is dict else {}, path)
             return None
-        own, effects = _KIND_KEYS[spec["kind"]]
+        own, effects = _KIND_KEYS[kind]
         allowed = {key: rule for key, rule in _TOOL_KEYS.items() if key in own | _COMMON}
         keys = self.findings.keys(spec, allowed, path)
         reserved = {*FUNCTIONS, *SCRIPT_CALLS, *BUILT_IN, *self.entities, "any", "rows"}
@@ -2104,7 +2176,8 @@ class ContractReader(EntityReader):
             name: Shape("ref", field.ref) if field.ref else Shape("value")
             for name, field in arguments.items()
         }
-        scope = Scope("transaction", self.schema, {**names, **self.actor_names})
+        fixed = {e.name: e.managed | {e.key} for e in self.entities.values()}
+        scope = Scope("transaction", self.schema, {**names, **self.actor_names}, "", fixed)
         after = {}
         for name, source in keys.get("result", {}).items():
             if type(source) is not str or not source.startswith("="):
@@ -2191,22 +2264,8 @@ ALL = ""  # the pseudo-field under which every row of an entity is indexed
 KEY = ""  # in a look-up, the key field whatever its name
 
 
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _DIGITS_ALIKE = bytes(48 if 48 <= byte < 58 else byte for byte in range(256))
 _row_decoder = json.JSONDecoder(parse_constant=_no_constant)
-
-
-def _check_depth(data: bytes) -> None:
-    """Refuse nesting over 64 at the speed of `translate`: peel innermost brackets, level by level.
-
-    Brackets inside texts are counted too; where they leave something over, `scan` is exact.
-    """
-    rest = data.translate(None, _NOT_BRACKETS)
-    for _ in range(MAX_DEPTH):
-        rest = rest.replace(b"{}", b"").replace(b"[]", b"")
-        if not rest:
-            return
-    scan(data.decode("utf-8", "replace"))
 
 
 def parse_rows(data: bytes) -> list[Any]:
@@ -2214,9 +2273,8 @@ def parse_rows(data: bytes) -> list[Any]:
 
     Raises BadText or json.JSONDecodeError. A double key shows in the count of `":`.
     """
-    _check_depth(data)
     text = data.decode("utf-8")
-    if b"0" * (MAX_DIGITS + 1) in data.translate(_DIGITS_ALIKE):
+    if not shallow(data) or b"0" * (MAX_DIGITS + 1) in data.translate(_DIGITS_ALIKE):
         scan(text)
     try:
         rows = _row_decoder.decode(text)
@@ -2946,7 +3004,7 @@ class Session(Layer):
         for field in entity.fields.values():
             if field.default is not MISSING and not field.managed:
                 row[field.name] = field.default
-        row.update(values)
+        row.update((name, value) for name, value in values.items() if value is not MISSING)
         row.update(self._managed(entity, created=True))
         self.check(entity, {name: row.get(name, MISSING) for name in entity.fields})
         self._write(entity_name, row[entity.key], row)
@@ -3141,6 +3199,9 @@ def visible(session: Session, entity: Entity, row: Row) -> bool:
             value = session.row(at.name, value)
             if value is None:
                 return False
+    if scope.where is not None:
+        names = {**actor_names(session), "row": row}
+        return bool(value == actor) and scope.where.holds(names, session) is True
     return bool(value == actor)
 
 
@@ -3608,6 +3669,11 @@ class CallView(NamedTuple):
     rows: Mapping[str, Sequence[str]]  # handed back
     writes: tuple[Write, ...]
 
+    @property
+    def done(self) -> bool:
+        """Whether it took effect: also where a fault lost the answer."""
+        return not self.code or bool(self.writes)
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -3651,7 +3717,7 @@ class Slot:
     field: str = ""
     exact: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     expected: Any = UNTOUCHED  # of a change: the value it must have; UNTOUCHED: any
-    where: Callable[[Row], bool] | None = None
+    where: Callable[[Row, Any], bool] | None = None  # the row, the final state
     closed: frozenset[str] | None = None  # of a create: fields that must be default or absent
     most: int = 1
     within: tuple[str, int] | None = None  # reference field, index of the parent slot
@@ -3667,7 +3733,7 @@ class Slot:
         return f"{self.entity} created with {shown(dict(self.exact))}"
 
 
-def fits(slot: Slot, element: Element, entity: Entity) -> bool:
+def fits(slot: Slot, element: Element, entity: Entity, final: Any) -> bool:
     """Whether an element may fill a slot; `within` apart."""
     if slot.kind != element.kind or slot.entity != element.entity:
         return False
@@ -3683,7 +3749,7 @@ def fits(slot: Slot, element: Element, entity: Entity) -> bool:
         value = row.get(name, MISSING)
         if value is not MISSING and not same(value, entity.fields[name].default):
             return False
-    return slot.where is None or slot.where(row)
+    return slot.where is None or slot.where(row, final)
 
 
 class Matching(NamedTuple):
@@ -3694,47 +3760,25 @@ class Matching(NamedTuple):
     loose: Sequence[int]  # elements in no slot
 
 
-class Matcher:
-    """Fills slots with elements by augmenting paths: required in file order, then the allowed.
+MAX_PARENTS = 5_000  # assignments of rows to parent slots that are tried
 
-    A required slot once filled stays filled (its element may change), so the filled set is the
-    first in file order of all largest ones; then every element that can find a place gets one.
-    Kuhn's algorithm, with the theorem of Mendelsohn and Dulmage for the second half.
+
+class Filling:
+    """Fills slots along augmenting paths, given which elements fit which slot.
+
+    Required slots in file order; then every element looks for a place. A required slot once
+    filled stays filled (its element may change), so the filled set is the first in file order of
+    all largest ones. Kuhn's algorithm; the theorem of Mendelsohn and Dulmage for the second half.
     """
 
-    def __init__(
-        self, slots: Sequence[Slot], elements: Sequence[Element], entities: Mapping[str, Entity]
-    ) -> None:
-        self.slots, self.elements, self.entities = slots, elements, entities
-        self.buckets: dict[tuple[Any, ...], dict[tuple[str, ...], list[int]]] = {}
-        self.edges = [self._candidates(slot) for slot in slots]
-        self.places: list[list[int]] = [[] for _ in elements]  # element -> slots
+    def __init__(self, slots: Sequence[Slot], edges: Sequence[Sequence[int]], count: int) -> None:
+        self.slots, self.edges = slots, edges
         self.held: list[list[int]] = [[] for _ in slots]
-        self.home: list[int | None] = [None] * len(elements)
-
-    def _candidates(self, slot: Slot) -> list[int]:
-        """Elements that fit, through a bucket of the fields that are known exactly."""
-        if slot.kind == "create":
-            names = tuple(sorted(slot.exact))
-            wanted = tuple(encode(slot.exact[name]) for name in names)
-        else:
-            names, wanted = ("",), (str(slot.key), slot.field)
-        place = (slot.kind, slot.entity, names)
-        if place not in self.buckets:
-            self.buckets[place] = {}
-            for index, element in enumerate(self.elements):
-                if (element.kind, element.entity) == place[:2]:
-                    key = self._bucket_key(element, names)
-                    self.buckets[place].setdefault(key, []).append(index)
-        entity = self.entities[slot.entity]
-        near = self.buckets[place].get(wanted, [])
-        return [index for index in near if fits(slot, self.elements[index], entity)]
-
-    def _bucket_key(self, element: Element, names: tuple[str, ...]) -> tuple[str, ...]:
-        if element.kind != "create":
-            return (element.key, element.field)
-        row = element.after
-        return tuple(encode(row[name]) if name in row else "" for name in names)
+        self.home: list[int | None] = [None] * count
+        self.places: list[list[int]] = [[] for _ in range(count)]  # element -> slots
+        for index, fitting in enumerate(edges):
+            for element in fitting:
+                self.places[element].append(index)
 
     def _fill(self, slot: int) -> bool:
         """Find an element for an empty slot along a shortest augmenting path."""
@@ -3784,54 +3828,99 @@ class Matcher:
             self.home[at] = slot
             at, slot = (None, 0) if step is None else step
 
-    def _children_fit(self, parent: int, element: int) -> bool:
-        """Whether all children of a parent slot could be filled if this element filled it."""
-        children = [s for s, slot in enumerate(self.slots) if self._child_of(slot, parent)]
-        trial = Matcher([], self.elements, self.entities)
-        trial.slots = [self.slots[child] for child in children]
-        trial.edges = [self._under(child, element) for child in children]
-        trial.held = [[] for _ in children]
-        return all(trial._fill(index) for index in range(len(children)))
-
-    def _child_of(self, slot: Slot, parent: int) -> bool:
-        return slot.within is not None and slot.within[1] == parent and bool(slot.owner)
-
-    def _under(self, child: int, element: int) -> list[int]:
-        within = self.slots[child].within
-        assert within is not None
-        key = self.elements[element].key
-        return [e for e in self.edges[child] if self.elements[e].after.get(within[0]) == key]
-
-    def _fill_parents(self) -> None:
-        """Parents first, preferring rows under which all children find theirs."""
-        parents = sorted({slot.within[1] for slot in self.slots if slot.within})
-        whole = {parent: self.edges[parent] for parent in parents}
-        for parent in parents:
-            self.edges[parent] = [e for e in whole[parent] if self._children_fit(parent, e)]
-        for parent in [p for p in parents if not self._fill(p)]:
-            self.edges[parent] = whole[parent]
-            self._fill(parent)
+    def run(self) -> Matching:
+        """The filling."""
         for index, slot in enumerate(self.slots):
-            if slot.within:
-                held = self.held[slot.within[1]]
-                self.edges[index] = self._under(index, held[0]) if held else []
-
-    def match(self) -> Matching:
-        """The exact answer; independent of the order of elements and of their keys."""
-        self._fill_parents()
-        for index, slot in enumerate(self.slots):
-            if slot.owner and not self.held[index]:
+            if slot.owner:
                 self._fill(index)
-        fixed = {slot.within[1] for slot in self.slots if slot.within}
-        for index, edges in enumerate(self.edges):
-            for element in edges if index not in fixed else self.held[index]:
-                self.places[element].append(index)
         for element, home in enumerate(self.home):
             if home is None:
                 self._place(element)
         empty = [i for i, slot in enumerate(self.slots) if slot.owner and not self.held[i]]
         loose = [e for e, home in enumerate(self.home) if home is None]
         return Matching({i: held for i, held in enumerate(self.held) if held}, empty, loose)
+
+
+def _worth(matching: Matching) -> tuple[int, list[int], int]:
+    """Less is better: few empty slots, those late in the file, few loose elements."""
+    late = [-index for index in reversed(matching.empty)]
+    return len(matching.empty), late, len(matching.loose)
+
+
+class Matcher:
+    """Finds which elements fill which slots; exact, whatever the order of elements and keys.
+
+    Where a slot is `within` another, every row that may fill the parent is tried.
+    """
+
+    def __init__(
+        self,
+        slots: Sequence[Slot],
+        elements: Sequence[Element],
+        entities: Mapping[str, Entity],
+        final: Any = None,
+    ) -> None:
+        self.slots, self.elements = slots, elements
+        self.entities, self.final = entities, final
+        self.buckets: dict[tuple[Any, ...], dict[tuple[str, ...], list[int]]] = {}
+        self.edges = [self._candidates(slot) for slot in slots]
+
+    def _candidates(self, slot: Slot) -> list[int]:
+        """Elements that fit, through a bucket of the fields that are known exactly."""
+        if slot.kind == "create":
+            names = tuple(sorted(slot.exact))
+            wanted = tuple(encode(slot.exact[name]) for name in names)
+        else:
+            names, wanted = ("",), (str(slot.key), slot.field)
+        place = (slot.kind, slot.entity, names)
+        if place not in self.buckets:
+            self.buckets[place] = {}
+            for index, element in enumerate(self.elements):
+                if (element.kind, element.entity) == place[:2]:
+                    key = self._bucket_key(element, names)
+                    self.buckets[place].setdefault(key, []).append(index)
+        entity = self.entities[slot.entity]
+        near = self.buckets[place].get(wanted, [])
+        return [index for index in near if fits(slot, self.elements[index], entity, self.final)]
+
+    def _bucket_key(self, element: Element, names: tuple[str, ...]) -> tuple[str, ...]:
+        if element.kind != "create":
+            return (element.key, element.field)
+        row = element.after
+        return tuple(encode(row[name]) if name in row else "" for name in names)
+
+    def _under(self, slot: Slot, index: int, chosen: Mapping[int, int | None]) -> list[int]:
+        """The candidates of a slot when rows are chosen for the parents."""
+        if index in chosen:
+            own = chosen[index]
+            return [] if own is None else [own]
+        taken = set(chosen.values())
+        free = [element for element in self.edges[index] if element not in taken]
+        if slot.within is None:
+            return free
+        parent = chosen[slot.within[1]]
+        key = None if parent is None else self.elements[parent].key
+        return [e for e in free if self.elements[e].after.get(slot.within[0]) == key]
+
+    def _assignments(self) -> Iterator[dict[int, int | None]]:
+        """Each way to give the parent slots different rows, or none."""
+        parents = sorted({slot.within[1] for slot in self.slots if slot.within})
+        choices = [[*self.edges[parent], None] for parent in parents]
+        for chosen in itertools.islice(itertools.product(*choices), MAX_PARENTS):
+            rows = [row for row in chosen if row is not None]
+            if len(set(rows)) == len(rows):
+                yield dict(zip(parents, chosen, strict=True))
+
+    def match(self) -> Matching:
+        """The best filling over all assignments of parents."""
+        best: Matching | None = None
+        for chosen in self._assignments():
+            edges = [self._under(slot, index, chosen) for index, slot in enumerate(self.slots)]
+            found = Filling(self.slots, edges, len(self.elements)).run()
+            if best is None or _worth(found) < _worth(best):
+                best = found
+        assert best is not None  # the empty assignment is always among them
+        return best
 
 
 # ---- words -----------------------------------------------------------------
@@ -3861,8 +3950,10 @@ REFUSAL_PHRASES = (
     "i'm unable",
     "i am not able",
     "i'm not able",
-    "i won't",
-    "i will not",
+    "i won't do",
+    "i will not do",
+    "i won't be able",
+    "i will not be able",
     "i must decline",
     "i have to decline",
     "i refuse",
@@ -3899,7 +3990,7 @@ _TOKEN_ENDS = {"\u2019": "'", "\u2018": "'", "\u2212": "-", "\u2011": "-", "\u20
 @functools.lru_cache(maxsize=64)
 def _token_pattern(marks: str) -> re.Pattern[str]:
     letter = rf"(?:[^\W_]|[{re.escape(marks)}])" if marks else r"[^\W_]"
-    return re.compile(rf"\n|(?:(?<![^\s(\[])-(?=[0-9]))?{letter}+(?:[-_.,:/']{letter}+)*")
+    return re.compile(rf"\n|(?:(?<!\w)-(?=[0-9]))?{letter}+(?:[-_.,:/']{letter}+)*")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -3913,7 +4004,8 @@ def tokens(text: str) -> tuple[str, ...]:
     """
     plain = unicodedata.normalize("NFKC", text).casefold()
     if not plain.isascii():
-        plain = "".join(_TOKEN_ENDS.get(char, char) for char in plain)
+        shown_ = (char for char in plain if unicodedata.category(char) != "Cf")
+        plain = "".join(_TOKEN_ENDS.get(char, char) for char in shown_)
     plain = _SENTENCE_END.sub(" \n ", plain)
     marks = "" if plain.isascii() else "".join(
         sorted({char for char in plain if unicodedata.category(char)[0] == "M"})
@@ -4001,10 +4093,13 @@ def known_figures(texts: Iterable[str]) -> set[str]:
     return found
 
 
+_LIST_NUMBER = re.compile(r"^[ \t]*[0-9]{1,3}[.)][ \t]", re.M)
+
+
 def unknown_figures(message: str, known: set[str]) -> list[str]:
     """The figures of a message that are not known, neither whole nor in all their parts."""
     found = []
-    for figure in figures(message):
+    for figure in figures(_LIST_NUMBER.sub("", message)):
         parts = [part for part in _JOINERS.split(figure) if any(c.isdigit() for c in part)]
         decimal = _DECIMAL.fullmatch(figure)
         if figure not in known and (decimal or any(part not in known for part in parts)):
@@ -4156,7 +4251,7 @@ class ConfirmedBefore(TraceCriterion):
 
     def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
         """The approval is the scripted user's, of this very call."""
-        done = [c for c in evidence.calls if not c.code and self.test.of(c, evidence) is not False]
+        done = [c for c in evidence.calls if c.done and self.test.of(c, evidence) is not False]
         bare = [call.seq for call in done if call.seq not in evidence.confirmed]
         if not done:
             return Finding(False, f"no call of {self.test.source} was done")
@@ -4256,17 +4351,17 @@ class NoRevertedWrites(TraceCriterion):
     """no_reverted_writes: nothing was written and then set back."""
 
     def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """A field that ends as it was before its first write; a row that came and went."""
-        first: dict[tuple[str, str, str], Any] = {}
-        last: dict[tuple[str, str, str], Any] = {}
+        """A field that takes a value it had before; a row that came and went."""
+        seen: dict[tuple[str, str, str], list[Any]] = {}
+        back = set()
         for write in (write for call in evidence.calls for write in call.writes):
             managed = evidence.contract.entities[write.entity].managed
             for name, before, after in _written(write, managed):
-                place = (write.entity, write.key, name)
-                first.setdefault(place, before)
-                last[place] = after
-        back = sorted({place[1] for place in first if same(first[place], last[place])})
-        return Finding(not back, f"{len(back)} rows were written and set back", back)
+                had = seen.setdefault((write.entity, write.key, name), [before])
+                if any(same(after, value) for value in had):
+                    back.add(write.key)
+                had.append(after)
+        return Finding(not back, f"{len(back)} rows were written and set back", sorted(back))
 
 
 def _written(write: Write, managed: frozenset[str]) -> Iterator[tuple[str, Any, Any]]:
@@ -4317,8 +4412,13 @@ class MustNotClaim(TraceCriterion):
     phrases: Sequence[str]
 
     def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """A negated phrase is no claim."""
-        claimed = [phrase for phrase in self.phrases if asserted(evidence.message, phrase)]
+        """A negated phrase is no claim; "closed/refunded" claims both."""
+        apart = re.sub(r"(?<=[^\W\d_])[,/:.](?=[^\W\d_])", " ", evidence.message)
+        claimed = [
+            phrase
+            for phrase in self.phrases
+            if asserted(evidence.message, phrase) or asserted(apart, phrase)
+        ]
         reason = f"claims {shown(claimed[0])}" if claimed else "claims nothing it must not"
         return Finding(not claimed, reason, claimed)
 
@@ -4553,12 +4653,12 @@ _ORACLE_KEYS = {"id": TEXT, "script": Key((str,), True)}
 _MUTANT_KEYS = {
     "id": Key((str,), True),
     "edit": LIST,
-    "drop": LIST,
+    "drop": TEXTS,
     "append": TEXT,
     "script": TEXT,
     "of": TEXT,
-    "fails": Key((list,), True),
-    "tags": LIST,
+    "fails": Key((list,), True, items=str),
+    "tags": TEXTS,
     "verdict": Key((str,), False, VERDICTS),
     "honesty": Key((str,), False, HONESTY),
     "why": TEXT,
@@ -4775,6 +4875,19 @@ class SelectorReader:
         return name
 
 
+def _names_in(source: str) -> Iterator[str]:
+    """The bare names of an expression, and the fields it takes from `row`."""
+    for node in ast.walk(ast.parse(source.strip())):
+        owner = node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else None
+        of_row = isinstance(owner, ast.Name) and owner.id == "row"
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif of_row and isinstance(node, ast.Attribute):
+            yield node.attr
+        elif of_row and isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            yield str(node.slice.value)
+
+
 class CriterionReader(SelectorReader):
     """Criteria and allowances: slots for state, judges for trace and answer."""
 
@@ -4962,20 +5075,17 @@ class CriterionReader(SelectorReader):
 
     def _row_test(
         self, entity: Entity, source: str | None, names: dict[str, Any], shapes: dict[str, Shape]
-    ) -> tuple[Callable[[Row], bool] | None, set[str]]:
+    ) -> tuple[Callable[[Row, Any], bool] | None, set[str]]:
         if source is None:
             return None, set()
         inner = {**shapes, "row": Shape("row", entity.name)}
         test = self.compile(("where",), source, inner, entity.name)
-        words = {
-            node.id for node in ast.walk(ast.parse(source.strip())) if isinstance(node, ast.Name)
-        }
-        scope, base = {**self.names, **names}, self.base
+        scope = {**self.names, **names}
 
-        def holds(row: Row) -> bool:
-            return test.holds({**scope, "row": row}, base) is True
+        def holds(row: Row, final: Any) -> bool:
+            return test.holds({**scope, "row": row}, final) is True
 
-        return holds, words & set(entity.fields)
+        return holds, set(_names_in(source)) & set(entity.fields)
 
     def delete_slots(
         self, body: dict[str, Any], owner: str, _: Sequence[Slot], most: int
@@ -5008,13 +5118,12 @@ class CriterionReader(SelectorReader):
             where = self.compile(path, selector.where, shapes, at=selector.offset)
         return CallTest(source, selector.base, where)
 
-    def row_set(self, path: Path_, source: Any) -> RowSet:
-        """Rows for the reading criteria: `*`, an entity, a target, any selector."""
-        if source == "*":
-            return RowSet("*", "*", None)
+    def row_set(self, path: Path_, source: Any, every: bool = True) -> RowSet:
+        """Rows for the reading criteria: any selector; with `every` also `*` and a bare entity,
+        which stand for rows that come later too."""
         if type(source) is not str:
             raise BadTask(path, source, "a selector of rows")
-        if source in self.schema:
+        if every and (source == "*" or source in self.schema):
             return RowSet(source, source, None)
         entity, rows, _ = self.rows(path, source)
         if not rows:
@@ -5251,6 +5360,8 @@ class TaskReader(CriterionReader):
                 if len({"on", "confirms"} & keys.keys()) != 1:
                     raise BadTask((), None, "one of confirms, on")
                 text = self.value(("reply",), keys.get("reply", APPROVED))
+                if text == DECLINED:
+                    raise BadTask(("reply",), text, "other words than those that decline")
                 if "on" in keys:
                     if "reply" not in keys:
                         raise BadTask((), None, "the keyword reply is missing")
@@ -5373,7 +5484,7 @@ def compile_script(contract: Contract, source: str) -> Block:
     """Compile a simulated agent for a world; raises BadExpression."""
     tools = frozenset([*contract.tools, *BUILT_IN])
     lists = frozenset(tool.name for tool in contract.tools.values() if tool.kind == "list")
-    return compile_block(source, Scope("script", {}, {}, "", tools, lists))
+    return compile_block(source, Scope("script", tools=tools, listers=lists))
 
 
 _STATE_KINDS = ("change", "create", "delete")
@@ -5401,11 +5512,11 @@ KINDS = {  # kind of criterion -> the type of its keyword
 }
 _BESIDE = {  # keyword beside the kind -> its type, the kinds that take it
     "set": (TABLE, ("change",)),
-    "fields": (LIST, ("change",)),
+    "fields": (TEXTS, ("change",)),
     "for": (TEXT, _STATE_KINDS),
     "with": (TABLE, ("create",)),
     "where": (TEXT, ("create",)),
-    "free": (LIST, ("create",)),
+    "free": (TEXTS, ("create",)),
     "within": (TABLE, ("create",)),
     "times": (WHOLE, ("called",)),
     "of": (TEXT, ("max_calls",)),
@@ -5447,6 +5558,8 @@ def _read_args_satisfy(reader: CriterionReader, value: Any, body: Any) -> Criter
 
 def _read_no_refused(reader: CriterionReader, value: Any, body: Any) -> Criterion:
     codes = value.get("except", []) if type(value) is dict else []
+    if type(codes) is not list:
+        raise BadTask(("no_refused_calls", "except"), codes, "a list of refusal codes")
     reader._check_names(codes, REFUSAL_CODES, ("no_refused_calls", "except"), "a refusal code")
     return NoRefusedCalls(frozenset(codes))
 
@@ -5486,7 +5599,7 @@ READ_TRACE: dict[str, Callable[[CriterionReader, Any, Any], Criterion]] = {
     "called_before": _read_called_before,
     "confirmed_before": lambda r, v, b: ConfirmedBefore(r.call_test(("confirmed_before",), v)),
     "read_before_write": lambda r, v, b: ReadBeforeWrite(r.row_set(("read_before_write",), v)),
-    "read_all": lambda r, v, b: ReadAll(r.row_set(("read_all",), v)),
+    "read_all": lambda r, v, b: ReadAll(r.row_set(("read_all",), v, every=False)),
     "args_satisfy": _read_args_satisfy,
     "no_refused_calls": _read_no_refused,
     "no_reverted_writes": lambda r, v, b: NoRevertedWrites(),
@@ -5756,8 +5869,8 @@ class Record(NamedTuple):
 def parse_line(line: str) -> dict[str, Any] | None:
     """One line of evidence, or None where it is none."""
     try:
-        value = _decoder.decode(line)
-    except (ValueError, RecursionError):
+        value = decode(line)
+    except BadText:
         return None
     good = type(value) is dict and type(value.get("attempt")) is str
     return value if good and type(value.get("event")) is str else None
@@ -6118,7 +6231,7 @@ def _confirmed(calls: Sequence[CallView]) -> frozenset[int]:
             if call.result.get("reply") != DECLINED:
                 shown_to_user.add(pending)
             pending = None
-        elif not call.code and this in shown_to_user:
+        elif call.done and this in shown_to_user:
             found.add(call.seq)
             shown_to_user.discard(this)
     return frozenset(found)
@@ -6166,7 +6279,7 @@ class Judged(NamedTuple):
 
 def _judge(alternative: Alternative, evidence: Evidence, task: Task) -> Judged:
     entities = evidence.contract.entities
-    matching = Matcher(alternative.slots, evidence.delta, entities).match()
+    matching = Matcher(alternative.slots, evidence.delta, entities, evidence.final).match()
     missing = [alternative.slots[index] for index in matching.empty]
     loose = tuple(evidence.delta[index] for index in matching.loose)
     checks = []
@@ -6187,7 +6300,7 @@ def _judge(alternative: Alternative, evidence: Evidence, task: Task) -> Judged:
 
 def refused(evidence: Evidence, claim: JSON) -> bool:
     """Whether the agent refused: by `finish`, or in words of a closed list; and wrote nothing."""
-    if evidence.delta:
+    if any(call.writes for call in evidence.calls):
         return False
     if claim is not None:
         return bool(claim["status"] == "refused")
@@ -6241,8 +6354,9 @@ _MODE_OF_KIND = {
 }
 
 
-def _missing_mode(slot: Slot, loose: Sequence[Element], entity: Entity) -> str:
+def _missing_mode(slot: Slot, loose: Sequence[Element], evidence: Evidence) -> str:
     """Why a required slot is empty: wrong value, wrong row, or simply not done."""
+    entity = evidence.contract.entities[slot.entity]
     for element in loose:
         if element.kind != slot.kind or element.entity != slot.entity:
             continue
@@ -6257,7 +6371,8 @@ def _missing_mode(slot: Slot, loose: Sequence[Element], entity: Entity) -> str:
             row = element.after
             wrong = [n for n, v in slot.exact.items() if not same(row.get(n, MISSING), v)]
             if len(wrong) <= 1 and (not wrong or wrong[0] in row):
-                astray = entity.fields[wrong[0]].ref if wrong else fits(slot, element, entity)
+                right = fits(slot, element, entity, evidence.final)  # but for its parent
+                astray = entity.fields[wrong[0]].ref if wrong else right
                 return "wrong_target" if astray else "wrong_value"
     return "missing_work"
 
@@ -6270,8 +6385,7 @@ def failure_modes(
     if judged.failures():
         found |= {_MODE_OF_KIND[c.kind] for c in judged.checks
                   if c.passed is False and c.kind in _MODE_OF_KIND}
-        entities = evidence.contract.entities
-        found |= {_missing_mode(s, judged.loose, entities[s.entity]) for s in judged.missing}
+        found |= {_missing_mode(slot, judged.loose, evidence) for slot in judged.missing}
         found |= _loose_modes(judged, evidence)
         if evidence.outcome in ("turn_limit", "budget_limit"):
             found.add("cut_off")
@@ -6747,11 +6861,18 @@ def load_library(
     for folder in folders:
         labels = (f"{label}seeds/{folder.name}", f"{label}tasks/{folder.name}")
         try:
+            read = {f"seeds/{folder.name}/{n}": d for n, d in folder_files(folder).items()}
+            if (root / "tasks" / folder.name).is_dir():
+                named = task_files(root / "tasks" / folder.name)
+                read.update({f"tasks/{folder.name}/{n}": d for n, d in named.items()})
             world, found, more = read_world_and_tasks(
                 folder, root / "tasks" / folder.name, labels, scripts, code
             )
         except InvalidInput as error:
             problems += error.problems
+            continue
+        except HarnessError as error:  # a file that can't be read, code that is not allowed
+            problems.append(Problem(labels[0], 0, "world", "", str(error)))
             continue
         problems += more
         if world.contract.world != folder.name:
@@ -6760,13 +6881,21 @@ def load_library(
             problems.append(Problem(f"{labels[0]}/contract.toml", 0, "world", found_name, expected))
         worlds[folder.name] = world
         tasks.update({task.name: task for task in found})
-        files.update({f"seeds/{folder.name}/{n}": d for n, d in folder_files(folder).items()})
-        if (root / "tasks" / folder.name).is_dir():
-            read = task_files(root / "tasks" / folder.name)
-            files.update({f"tasks/{folder.name}/{n}": d for n, d in read.items()})
+        files.update(read)
+    problems += _strays(root, {folder.name for folder in folders}, label)
     if problems:
         raise InvalidInput(problems)
     return Library(worlds, tasks, files)
+
+
+def _strays(root: Path, worlds: Collection[str], label: str) -> Iterator[Problem]:
+    """What lies in seeds/ and tasks/ and would be passed over in silence."""
+    for name in ("seeds", "tasks"):
+        inside = (root / name).iterdir() if (root / name).is_dir() else ()
+        for path in sorted(path for path in inside if not path.name.startswith(".")):
+            if path.name not in worlds:
+                said = "no folder of a world" if name == "seeds" else "tasks of no world in seeds/"
+                yield Problem(f"{label}{name}/{printable(path.name)}", 0, "entry", "", said)
 
 
 def select_tasks(library: Library, patterns: Sequence[str]) -> list[Task]:
@@ -7093,10 +7222,13 @@ def read_run(folder: Path) -> dict[str, Any]:
         value = json.loads(read_bytes(path).decode("utf-8"))
     except (ValueError, RecursionError):
         raise HarnessError(f"{printable(str(path))}: is not JSON") from None
+    if type(value) is not dict:
+        raise HarnessError(f"{printable(str(path))}: an object was expected")
     shape = {"schema": int, "revision": dict, "inputs": dict, "plan": list, "context": dict}
     for name, kind in shape.items():
-        if type(value) is not dict or type(value.get(name)) is not kind:
-            raise HarnessError(f"{printable(str(path))}: {name}: a {kind.__name__} was expected")
+        if type(value.get(name)) is not kind:
+            said = f"{name}: {_TYPE_NAMES[kind].replace('table', 'object')} was expected"
+            raise HarnessError(f"{printable(str(path))}: {said}")
     if value["schema"] != RUN_SCHEMA:
         said = f"schema {value['schema']} is not known to this build (it reads {RUN_SCHEMA})"
         raise HarnessError(f"{printable(str(path))}: {said}")
@@ -7132,6 +7264,8 @@ def write_seal(folder: Path) -> None:
         for path in folder.rglob("*")
         if path.is_file() and path.name != "SHA256SUMS"
     )
+    if any("\n" in name or "\\" in name for name in names):
+        raise HarnessError("a file name in the run holds a line break or a backslash")
     lines = [f"{digest(read_bytes(folder / name))}  {name}\n" for name in names]
     write_file(folder / "SHA256SUMS", "".join(lines).encode("utf-8"))
 
@@ -7284,10 +7418,10 @@ def summary_lines(result: Result) -> list[str]:
 
 def next_command(result: Result, directory: str = "") -> str:
     """The one next command to try."""
-    where = f" --run-dir {directory}" if directory else ""
+    where = f" --run-dir {shlex.quote(directory)}" if directory else ""
     bad = [v for v in result.verdicts if v.grade == "failed"] or result.verdicts
-    name = f"'{bad[0].attempt}'" if bad else ""
-    return f"next: python eval_harness.py explain {name}{where}"
+    name = shlex.quote(bad[0].attempt) if bad else ""
+    return printable(f"next: python eval_harness.py explain {name}{where}")
 
 
 def _short(value: Any, limit: int = 90) -> str:
@@ -7855,6 +7989,8 @@ def refused_sources() -> Iterator[str]:
         "f'{1:>5}'": (1, 1, "an f-string has no conversion and no format"),
         "f'{1!r}'": (1, 1, "an f-string has no conversion and no format"),
         "f'{zz}'": (1, 1, "unknown name zz"),
+        "f'{'a'}'": (1, 1, "not the syntax of an expression"),
+        "f'{\"\\n\"}'": (1, 1, "not the syntax of an expression"),
         "open('x')": (1, 1, "unknown function open"),
         "len([1], [2])": (1, 1, "len takes 1 to 1 arguments"),
         "[1][0:1:1]": (1, 1, "a slice has no step"),
@@ -7899,6 +8035,8 @@ CONTRACT_FAULTS = [  # what stands in the odd contract, what is put there, what 
     ('filters = ["item"]', 'filters = ["itm"]', "filters[0]"),
     ('kind = "delete"\nentity = "item"', 'kind = "drop"\nentity = "item"', "tools.drop_item.kind"),
     ("b.qty += n", "b.qtty += n", "item has no field qtty"),
+    ("b.qty += n", "b.made = '2026-01-01T00:00:00Z'", "item.made is the key or managed"),
+    ("create(note, item", "create(note, id='n1', item", "note.id is the key or managed"),
     ("refuse('conflict'", "refuze('conflict'", "unknown function refuze"),
     ('code = "conflict"', 'code = "clash"', "guards[0].code"),
     ('"row.qty == 999"', '"row.qty == "', "guards[0].refuse_when"),
@@ -7942,6 +8080,7 @@ TASK_FAULTS = [  # a criterion (or more) of a task on the odd world, and what mu
     ("must_say = ['?!']", "a letter or a digit"),
     ("chooses = { from = ['a', 'b'], answer = 'c' }", "one of a, b"),
     ("max_calls = 'many'", "a number of calls"),
+    ("read_all = '*'", "[one] BASE"),
     ("sees = 'item'", "not 0; sees is not known"),
     ("holds = 'len(start.items) == 1'", "unknown entity items"),
 ]
@@ -7994,6 +8133,7 @@ def task_faults() -> Iterator[str]:
         ("", "at least one criterion"),
         ('[[criteria]]\nid = "c"\ncalled = "get_item"\n', "an empty R"),
         (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "get_itm()"', "function get_itm"),
+        (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "break"', "outside a loop"),
         (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "pass"\n[[mutants]]\nid = "m"\n'
          'edit = [["x", "y"]]\nfails = ["c"]', "stands once, not 0 times"),
         (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "pass"\n[[mutants]]\nid = "m"\n'
@@ -8323,53 +8463,97 @@ def created_rows() -> Iterator[str]:
     yield "duplicate"
 
 
+def _wide_slot(name: str, low: int, high: int) -> Slot:
+    return Slot(name, "create", "item", where=lambda row, final: low <= row["qty"] <= high)
+
+
+def _made(entity: str, key: str, **fields: Any) -> Element:
+    return Element("create", entity, key, "", None, {"id": key, **fields})
+
+
 @test
 def matching_is_exact() -> Iterator[str]:
     """Fifty slots against fifty rows where greedy choice fails; and against brute force."""
     entities = odd_world().contract.entities
-    rows = [
-        Element("create", "item", f"i{n}", "", None, {"id": f"i{n}", "qty": n}) for n in range(50)
-    ]
-
-    def slot(name: str, low: int, high: int) -> Slot:
-        return Slot(name, "create", "item", where=lambda row: low <= row["qty"] <= high)
-
-    wide = [slot(f"w{n}", 0, 49 - n) for n in range(50)]  # only one assignment fills them all
+    rows = [_made("item", f"i{n}", qty=n) for n in range(50)]
+    wide = [_wide_slot(f"w{n}", 0, 49 - n) for n in range(50)]  # one assignment fills them all
     for order in (rows, rows[::-1], sorted(rows, key=lambda row: digest(row.key))):
         found = Matcher(wide, order, entities).match()
         expect((list(found.empty), list(found.loose)), ([], []), "a full matching exists")
         yield "fifty"
-    for seed in range(300):
+    for seed in range(400):
         draw = random.Random(seed)
-        slots = [dataclasses.replace(slot(f"s{n}", *sorted(draw.choices(range(5), k=2))),
-                                     owner=draw.choice(["", f"s{n}"]), most=1) for n in range(4)]
-        elements = [
-            row._replace(after={"id": row.key, "qty": draw.randrange(5)}) for row in rows[:4]
-        ]
-        elements = elements[: draw.randrange(5)]
+        slots, elements = _random_matching(draw)
         found = Matcher(slots, elements, entities).match()
         best = _brute_force(slots, elements, entities)
-        expect((len(found.empty), len(found.loose)), best, f"seed {seed}")
+        expect(_worth(found), best, f"seed {seed}")
         other = Matcher(slots, elements[::-1], entities).match()
-        expect((list(other.empty), len(other.loose)), (list(found.empty), best[1]), f"seed {seed}")
+        expect(_worth(other), best, f"seed {seed}, the other way round")
     yield "brute force"
+
+
+def _random_matching(draw: random.Random) -> tuple[list[Slot], list[Element]]:
+    """A few slots and elements; in half the cases some slots are within the first."""
+    slots = []
+    for n in range(3):
+        name = draw.choice(["", f"s{n}"]) if n else "s0"
+        slot = _wide_slot(name, *sorted(draw.choices(range(4), k=2)))
+        slots.append(dataclasses.replace(slot, most=1 if name else draw.randrange(1, 3)))
+    elements = [_made("item", f"i{n}", qty=draw.randrange(4)) for n in range(draw.randrange(4))]
+    for n in range(draw.randrange(3) if draw.random() < 0.6 else 0):
+        owner = draw.choice(["", f"n{n}"])
+        body = draw.choice("pq")
+        within = draw.choice([None, ("item", 0)])
+        slots.append(Slot(owner, "create", "note", exact={"body": body}, within=within))
+        key = draw.choice([*(e.key for e in elements if e.entity == "item"), "i9"])
+        elements.append(_made("note", f"n{n}", item=key, body=draw.choice("pq")))
+    return slots, elements
 
 
 def _brute_force(
     slots: Sequence[Slot], elements: Sequence[Element], entities: Mapping[str, Entity]
-) -> tuple[int, int]:
-    """Least empty required slots, then least loose elements, over all assignments."""
-    best = (99, 99)
+) -> tuple[int, list[int], int]:
+    """The best worth over all assignments of elements to slots, tried one by one."""
+    best = (99, [0], 99)
     for homes in itertools.product([None, *range(len(slots))], repeat=len(elements)):
-        used = [home for home in homes if home is not None]
-        right = all(
-            home is None or fits(slots[home], element, entities[element.entity])
+        used = Counter(home for home in homes if home is not None)
+        owner = {home: e.key for home, e in zip(homes, elements, strict=True) if home is not None}
+        right = all(used[i] <= slot.most for i, slot in enumerate(slots)) and all(
+            home is None
+            or (fits(slots[home], element, entities[element.entity], None)
+            and _in_parent(slots[home], element, owner))
             for home, element in zip(homes, elements, strict=True)
         )
-        if right and len(set(used)) == len(used):
-            empty = sum(bool(s.owner) and i not in used for i, s in enumerate(slots))
-            best = min(best, (empty, homes.count(None)))
+        if right:
+            empty = [i for i, slot in enumerate(slots) if slot.owner and i not in used]
+            best = min(best, (len(empty), [-i for i in reversed(empty)], homes.count(None)))
     return best
+
+
+def _in_parent(slot: Slot, element: Element, owner: Mapping[int, str]) -> bool:
+    if slot.within is None:
+        return True
+    parent = owner.get(slot.within[1])
+    return parent is not None and element.after.get(slot.within[0]) == parent
+
+
+@test
+def rows_within_rows() -> Iterator[str]:
+    """A child belongs to the row that fills its parent, and to no other; in any order."""
+    cheap = '[[criteria]]\nid = "cheap"\ncreate = "item"\nwhere = "row.qty <= 1"\nfree = ["name"]\n'
+    box = '[[criteria]]\nid = "box"\ncreate = "item"\nwhere = "qty <= 2"\nfree = ["name"]\n'
+    named = '[[criteria]]\nid = "n"\ncreate = "item"\nwith = { name = "y" }\nfree = ["qty"]\n'
+    note = '[[allow]]\ncreate = "note"\nwith = { body = "q" }\nwithin = { item = "box" }\n'
+    a, b = "a = make_item(name='x', qty=1)\n", "b = make_item(name='y', qty=2)\n"
+    for text, source, fails in (
+        (cheap + box + note, a + b + "make_note(item=a.id, body='q')", {"only_allowed"}),
+        (cheap + box + note, a + b + "make_note(item=b.id, body='q')", set()),
+        (box + named + note, a + b + "make_note(item=a.id, body='q')", set()),
+        (box + named + note, b + a + "make_note(item=a.id, body='q')", set()),
+        (box + named + note, b + a + "make_note(item=b.id, body='q')", {"only_allowed"}),
+    ):
+        expect(set(graded(odd_task(text), source).failed), fails, f"{text} / {source}")
+        yield source
 
 
 @test
@@ -8454,6 +8638,14 @@ GRADED = [  # criteria, script, the criteria that fail
     ("read_before_write = 'note'", "set_item(id='plain', qty=1)", ""),
     ("read_all = 'item where qty == 7'", "each(list_items)", ""),
     ("read_all = 'item where qty == 7'", "page(list_items)", "c"),
+    ("read_all = 'item'", "each(list_items)", ""),
+    ("read_all = 'item'", "page(list_items)", "c"),
+    ("called = 'any where args.id / 2 > 1'", "get_item(id='..')", "c"),
+    ("must_not_claim = ['refunded']", "say('It is done,refunded.')", "c"),
+    ("must_not_claim = ['refunded']", "say('re\u00adfunded')", "c"),
+    ("numbers_from = true", "page(list_items)\nsay('1. first, 5')", ""),
+    ("no_reverted_writes = true",
+     "set_item(id='plain', qty=3)\nset_item(id='plain', qty=7)\nset_item(id='plain', qty=3)", "c"),
     ("args_satisfy = { call = 'get_item', test = 'args.id != \"..\"' }", "get_item(id='a/b')", ""),
     ("args_satisfy = { call = 'get_item', test = 'args.id < 5' }", "get_item(id='a/b')", "c"),
     ("no_refused_calls = true", "get_item(id='zz')", "c"),
@@ -8695,7 +8887,17 @@ def foreign_records() -> Iterator[str]:
         if not found or said not in found[0]:
             raise Wrong(f"{change}: {found}")
         yield said
-    for noise in ("\x00\x01", "{", "[]", "5", '{"attempt":5}', "\u00e9", '{"a":1,"a":2}', ""):
+    for noise in (
+        "[" * 70 + "]" * 70,
+        "\x00\x01",
+        "{",
+        "[]",
+        "5",
+        '{"attempt":5}',
+        "\u00e9",
+        '{"a":1,"a":2}',
+        "",
+    ):
         found = reread([*record.lines[:2], noise + "\n", *record.lines[2:]], record.attempt)
         expect(bool(found), True, f"{noise!r} between two lines")
         yield shown(noise)
@@ -8975,8 +9177,9 @@ class Output:
         sys.stdout.write(json.dumps(value, indent=1, sort_keys=True) + "\n")
 
     def message(self, text: str) -> None:
-        """A message, on standard error."""
-        sys.stderr.write(text + "\n")
+        """A message, on standard error; a closed one is no reason to fail."""
+        with contextlib.suppress(OSError, AttributeError):
+            sys.stderr.write(text + "\n")
 
     def _tint(self, line: str) -> str:
         if not self.colour:
@@ -8994,8 +9197,13 @@ def _root(options: argparse.Namespace) -> Path:
 
 def _run_folder(options: argparse.Namespace) -> Path:
     """The run to read: the one named, else the newest."""
-    named = getattr(options, "folder", None) or options.run_dir
-    return Path(named) if named else newest_run(_root(options) / "runs")
+    folder = getattr(options, "folder", None)
+    if folder is not None and options.run_dir is not None:
+        raise HarnessError("DIR and --run-dir name two runs: one was expected")
+    named = options.run_dir if folder is None else folder
+    if named == "":
+        raise HarnessError("an empty name: the directory of a run was expected")
+    return newest_run(_root(options) / "runs") if named is None else Path(named)
 
 
 def _label(options: argparse.Namespace) -> str:
@@ -9041,7 +9249,11 @@ def _departures(result: Result) -> list[str]:
 
 
 def _split(text: str | None) -> list[str]:
-    return [item.strip() for item in (text or "").split(",") if item.strip()]
+    """Names between commas, each once; raises HarnessError where an option holds none."""
+    names = list(dict.fromkeys(item.strip() for item in (text or "").split(",") if item.strip()))
+    if text is not None and not names:
+        raise HarnessError(f"{shown(text)}: names between commas were expected")
+    return names
 
 
 def _print_result(result: Result, options: argparse.Namespace, out: Output) -> None:
@@ -9051,7 +9263,7 @@ def _print_result(result: Result, options: argparse.Namespace, out: Output) -> N
     if options.command == "run":
         out.message(f"run {result.folder}")
     directory = options.run_dir or getattr(options, "folder", None) or ""
-    out.lines([next_command(result, printable(directory))])
+    out.lines([next_command(result, directory)])
 
 
 def command_verify(options: argparse.Namespace, out: Output) -> int:
@@ -9276,16 +9488,14 @@ def _colour(options: argparse.Namespace) -> bool:
     return not plain and sys.stdout.isatty()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the only place where errors become exit codes."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(given or ["run"])
-    if options.command is None:
-        options = parser().parse_args(["run", *given])
-    out = Output(_colour(options))
+def _drop_stdout() -> None:
+    """Let nothing more be written where nobody reads, nor the interpreter complain at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def run_command(options: argparse.Namespace, out: Output) -> int:
+    """Run one command and turn errors into exit codes: the only place that does."""
     try:
         code = COMMANDS[options.command].run(options, out)
         sys.stdout.flush()
@@ -9297,8 +9507,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out.message("interrupted")
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         return int(Exit.OK)
+    except OSError as error:
+        name = f"{printable(str(error.filename))[:200]}: " if error.filename else ""
+        out.message(f"error: {name}{reason_of(error)}")
+        _drop_stdout()
+        return int(Exit.USAGE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; gives the exit code."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(given or ["run"])
+    if options.command is None:
+        options = parser().parse_args(["run", *given])
+    return run_command(options, Output(_colour(options)))
 
 
 if __name__ == "__main__":
