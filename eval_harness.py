@@ -43,6 +43,7 @@ from __future__ import annotations
 import argparse
 import ast
 import bisect
+import codecs
 import contextlib
 import dataclasses
 import difflib
@@ -62,7 +63,6 @@ import shlex
 import stat
 import symtable
 import sys
-import tomllib
 import tracemalloc
 import types
 import unicodedata
@@ -74,6 +74,11 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, overload
+
+try:
+    import tomllib
+except ModuleNotFoundError:
+    sys.exit("eval_harness.py needs Python 3.11 or newer")
 
 # ============================================================================
 # 1  Errors and exit codes
@@ -163,6 +168,7 @@ BAD_TEXT = {
     "number": "holds NaN or an infinity",
     "duplicate": "names a key twice in one object",
     "syntax": "is not JSON",
+    "bom": "starts with a byte order mark",
 }
 
 _encode_ascii = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
@@ -754,6 +760,7 @@ class Scope(NamedTuple):
     names: Mapping[str, Shape] = {}  # variables given from outside
     row: str = ""  # the entity whose fields are bare names
     fixed: Mapping[str, frozenset[str]] = {}  # entity -> fields that nobody may assign
+    codes: Collection[str] = ()  # of refusals
     tools: frozenset[str] = frozenset()
     listers: frozenset[str] = frozenset()  # tools that `each` and `page` take
 
@@ -1212,6 +1219,9 @@ class BlockTranslator(Translator):
         else:
             if not 1 <= len(node.args) <= 3 or node.keywords:
                 raise self.fail("refuse(code, message, field) takes one to three texts")
+            code = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+            if code not in self.scope.codes:
+                raise self.fail(f"refuse(code, ...) takes one of {', '.join(self.scope.codes)}")
             text = f"T.refuse({', '.join(self.code(item) for item in node.args)})"
         self.emit(level, text, node.lineno)
 
@@ -1417,6 +1427,11 @@ class Findings:
         value = "" if found is None else shown(found)
         self.problems.append(Problem(self.file, self.line(path), place_of(path), value, expected))
 
+    def has(self, *paths: Path_) -> bool:
+        """Whether one of these places has a problem already."""
+        places = {place_of(path) for path in paths}
+        return any(problem.place in places for problem in self.problems)
+
     def bad_expression(self, path: Path_, source: str, error: BadExpression, base: int = 0) -> None:
         """Note a fault inside an expression: line and column in the file's own terms."""
         line = self.line(path) + base + error.line - 1
@@ -1544,6 +1559,8 @@ def reason_of(error: OSError) -> str:
 
 def parse_toml(data: bytes, file: str) -> tuple[dict[str, Any], Findings]:
     """A TOML document and the Findings of its file; raises InvalidInput where it has no sense."""
+    if data.startswith(codecs.BOM_UTF8):
+        raise InvalidInput([Problem(file, 1, "file", "", "starts with a byte order mark")])
     try:
         text = data.decode("utf-8")
         table = tomllib.loads(text)
@@ -1555,6 +1572,7 @@ def parse_toml(data: bytes, file: str) -> tuple[dict[str, Any], Findings]:
         found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         line = int(found[1]) if found else text.count("\n") + 1
         what = str(error).split(" (at ")[0]
+        what = "an integer of too many digits" if "digits" in what else what
         raise InvalidInput([Problem(file, line, "file", "", f"is not TOML: {what}")]) from None
     findings = Findings(file, toml_lines(text))
     return _plain(table, (), findings), findings
@@ -1890,7 +1908,7 @@ class EntityReader:
             self.findings.add((*path, "key"), entity.key, "a declared field was expected")
         elif key and (key.type != "text" or key.nullable or key.optional or key.managed):
             self.findings.add((*path, "key"), entity.key, "a text neither nullable nor optional")
-        if entity.new_id and entity.new_id.count("{n}") != 1:
+        if entity.new_id.count("{n}") != 1 and not self.findings.has((*path, "new_id"), path):
             self.findings.add((*path, "new_id"), entity.new_id, "a text with {n} in it once")
 
     def field(self, name: str, spec: Any, path: Path_) -> Field:
@@ -1899,6 +1917,9 @@ class EntityReader:
         keys = self.findings.keys(spec, _FIELD_KEYS, path)
         if not name:
             self.findings.add(path, name, "a name was expected")
+        for word in ("enum", "ref"):
+            if word in keys and not keys[word]:
+                self.findings.add((*path, word), keys[word], "not empty, or left out")
         if "enum" in keys:
             keys["enum"] = tuple(keys["enum"])
         field = Field(name, keys.pop("type", "text"), **keys)
@@ -2154,6 +2175,7 @@ class ContractReader(EntityReader):
         names = {field.name for field in given}
         for field in entity.fields.values():
             made = field.managed or field.optional or field.default is not MISSING
+            made = made or entity.key not in entity.fields
             if field.name not in names and field.name != entity.key and not made:
                 expected = f"{field.name} has no default: it must be among them"
                 self.findings.add((*path, "set"), None, expected)
@@ -2177,7 +2199,8 @@ class ContractReader(EntityReader):
             for name, field in arguments.items()
         }
         fixed = {e.name: e.managed | {e.key} for e in self.entities.values()}
-        scope = Scope("transaction", self.schema, {**names, **self.actor_names}, "", fixed)
+        scope = Scope("transaction", self.schema, {**names, **self.actor_names}, "", fixed,
+                      WORLD_CODES)
         after = {}
         for name, source in keys.get("result", {}).items():
             if type(source) is not str or not source.startswith("="):
@@ -2273,6 +2296,8 @@ def parse_rows(data: bytes) -> list[Any]:
 
     Raises BadText or json.JSONDecodeError. A double key shows in the count of `":`.
     """
+    if data.startswith(codecs.BOM_UTF8):
+        raise BadText("bom")
     text = data.decode("utf-8")
     if not shallow(data) or b"0" * (MAX_DIGITS + 1) in data.translate(_DIGITS_ALIKE):
         scan(text)
@@ -2536,6 +2561,12 @@ class RowCheck(NamedTuple):
     data: bytes
     rows: list[Any]
     lines: list[int] | None = None
+    lost: bool = False  # nothing of it could be read
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the contract names a key that the rows can have."""
+        return self.entity.key in self.entity.fields
 
     def line_numbers(self) -> list[int]:
         """The line of each row."""
@@ -2554,7 +2585,10 @@ def _read_rows(entity: Entity, file: str, data: bytes, problems: list[Problem]) 
     except BadText as error:
         whole = Problem(file, 0, "file", "", BAD_TEXT.get(error.args[0], "is not an array of rows"))
     rows, lines, bad = _rows_line_by_line(file, data)
-    problems += bad if bad and len(bad) <= len(rows) else [whole]
+    if not bad or len(bad) > len(rows):
+        problems.append(whole)
+        return RowCheck(entity, file, data, [], [], lost=True)
+    problems += bad
     return RowCheck(entity, file, data, rows, lines)
 
 
@@ -2598,7 +2632,7 @@ def _row_problems(
         place, fault = f"{name}.{field.name}", field.fault(value)
         if fault:
             yield Problem(check.file, line, place, "" if value is MISSING else shown(value), fault)
-        elif field.ref and type(value) is str and value not in keys.get(field.ref, ()):
+        elif field.ref and type(value) is str and value not in keys[field.ref]:
             yield Problem(check.file, line, place, shown(value), f"a key of {field.ref}")
     for other in sorted(set(row) - set(entity.fields)):
         hint = _close(other, entity.fields)
@@ -2624,12 +2658,26 @@ def _key_problems(check: RowCheck) -> Iterator[Problem]:
         seen.add(key)
 
 
+class _Anything:
+    """Holds every key: nobody is blamed for referring to rows that could not be read."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+class _Keys(dict[str, Any]):
+    """Keys by entity; those of an entity without readable rows are anything."""
+
+    def __missing__(self, _: str) -> Any:
+        return _Anything()
+
+
 def _check_rows(checks: Sequence[RowCheck]) -> tuple[list[Problem], list[set[int]]]:
     """The problems of all rows, and for each file the indexes of the rows at fault."""
-    keys: dict[str, dict[str, Any]] = {}
+    keys: dict[str, Any] = _Keys()
     problems: list[Problem] = []
     faulty = []
-    for check in checks:
+    for check in (check for check in checks if not check.lost and check.keyed):
         name = check.entity.key
         keys[check.entity.name] = {
             row[name]: row for row in check.rows if type(row) is dict and type(row.get(name)) is str
@@ -2641,7 +2689,9 @@ def _check_rows(checks: Sequence[RowCheck]) -> tuple[list[Problem], list[set[int
             problems += _row_problems(check, index, lines[index], keys)
         faulty.append(set(odd))
         head = check.entity.new_id.partition("{n}")[0]
-        known = keys[check.entity.name]
+        if not check.keyed:
+            continue
+        known = {} if check.lost else keys[check.entity.name]
         if len(known) != len(check.rows) or not head or any(k.startswith(head) for k in known):
             problems += _key_problems(check)
     return problems, faulty
@@ -2708,7 +2758,7 @@ def build_world(
         file = f"{label}/{name}.json"
         if f"{name}.json" not in files:
             problems.append(Problem(file, 0, "file", "", f"the rows of {name} are missing"))
-        elif entity.key in entity.fields:
+        else:
             checks.append(_read_rows(entity, file, files[f"{name}.json"], problems))
     for name in files:
         if name in ("contract.toml", WORLD_CODE):
@@ -2719,6 +2769,8 @@ def build_world(
     problems += found
     tables = {n: Table(e, {}, ()) for n, e in contract.entities.items()}
     for check, faulty in zip(checks, odd, strict=True):
+        if not check.keyed:
+            continue
         good = [row for index, row in enumerate(check.rows) if index not in faulty]
         keyed = {row[check.entity.key]: row for row in (good if faulty else check.rows)}
         if any(map(operator.gt, keyed, itertools.islice(keyed, 1, None))):
@@ -4727,6 +4779,7 @@ class SelectorReader:
         self.names: dict[str, Any] = {}
         self.voids: dict[str, int] = {}
         self.ids: set[str] = set()
+        self.named: set[str] = set()  # also those of criteria that have faults
 
     @contextlib.contextmanager
     def collecting(self, path: Path_ = ()) -> Iterator[None]:
@@ -4897,6 +4950,8 @@ class CriterionReader(SelectorReader):
         for index, spec in enumerate(top.get("alternatives", ())):
             path: Path_ = ("alternatives", index)
             keys = self.findings.keys(spec, _ALTERNATIVE_KEYS, path)
+            with self.collecting(path):
+                self._check_id(("id",), keys.get("id", "x"))
             own = self._read_set(keys, path, len(shared[1]), shared)
             criteria = (*shared[0], *own[0])
             found.append(Alternative(keys.get("id", ""), criteria, (*shared[1], *own[1])))
@@ -4913,6 +4968,8 @@ class CriterionReader(SelectorReader):
         slots: list[Slot] = list(shared[1])
         for index, spec in enumerate(keys.get("criteria", ())):
             path = (*at, "criteria", index)
+            if type(spec) is dict and type(spec.get("id")) is str:
+                self.named.add(spec["id"])
             with self.collecting(path):
                 named = self._criterion(spec, path, slots)
                 criteria.append(named)
@@ -4950,8 +5007,7 @@ class CriterionReader(SelectorReader):
         keys = {"id": Key((str,), True), "tier": Key((str,), False, TIERS)}
         kind, body = self._kind_of(spec, path, KINDS, keys)
         name = body["id"]
-        if name in IMPLICIT or not re.fullmatch(r"[\w:.-]+", name):
-            raise BadTask(("id",), name, "a name of letters, digits, _ : . - that is not taken")
+        self._check_id(("id",), name)
         if name in self.ids:
             raise BadTask(("id",), name, "each criterion id once")
         self.ids.add(name)
@@ -4960,6 +5016,11 @@ class CriterionReader(SelectorReader):
         else:
             criterion = READ_TRACE[kind](self, body[kind], body)
         return Named(name, body.get("tier", "trust"), kind, criterion)
+
+    def _check_id(self, path: Path_, name: str) -> None:
+        """Names of criteria, alternatives, oracles and mutants stand in tables and commands."""
+        if name in IMPLICIT or not re.fullmatch(r"[\w:.-]{1,80}", name):
+            raise BadTask(path, name, "up to 80 letters, digits, _ : . - that are not taken")
 
     def each(self, body: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Shape]]]:
         """The bindings of `it`: one empty one without `for`, else one for each row."""
@@ -5194,9 +5255,10 @@ class TaskReader(CriterionReader):
         instruction = self._instruction(top.get("instruction", ""))
         limits = self._limits(top.get("limits", {}))
         alternatives = self._read_alternatives(top)
-        self._check_required(top, alternatives)
+        if not self.findings.problems:
+            self._check_required(top, alternatives)
         oracles = self._read_oracles(top)
-        known = {c.id for a in alternatives for c in a.criteria} | set(IMPLICIT)
+        known = self.named | set(IMPLICIT)
         mutants = self._read_mutants(top.get("mutants", ()), oracles, known)
         if self.findings.problems:
             return None
@@ -5410,6 +5472,8 @@ class TaskReader(CriterionReader):
             path: Path_ = ("oracle", index) if many else ("oracle",)
             keys = self.findings.keys(spec, _ORACLE_KEYS, path)
             name = keys.get("id", f"oracle{index + 1}" if index else "oracle")
+            with self.collecting(path):
+                self._check_id(("id",), name)
             if "script" in keys:
                 line = self.findings.line((*path, "script"))
                 found.append(Script(name, keys["script"], line))
@@ -5437,6 +5501,7 @@ class TaskReader(CriterionReader):
             with self.collecting(path):
                 if "id" not in keys or "fails" not in keys:
                     continue
+                self._check_id(("id",), keys["id"])
                 if any(keys["id"] == mutant.script.id for mutant in found):
                     raise BadTask(("id",), keys["id"], "each mutant id once")
                 self._check_names(keys["fails"], known, ("fails",), "a criterion of this task")
@@ -5578,6 +5643,8 @@ def _read_must_not_claim(reader: CriterionReader, value: Any, body: Any) -> Crit
 
 def _read_numbers(reader: CriterionReader, value: Any, body: Any) -> Criterion:
     also = value.get("also", []) if type(value) is dict else []
+    if type(also) not in (list, str) or (type(value) is dict and set(value) != {"also"}):
+        raise BadTask(("numbers_from",), value, "true, or { also = [...] }")
     ways = reader.phrases(("numbers_from", "also"), also) if also else []
     return NumbersFrom(tuple(phrase for way in ways for phrase in way))
 
@@ -6901,6 +6968,8 @@ def _strays(root: Path, worlds: Collection[str], label: str) -> Iterator[Problem
 def select_tasks(library: Library, patterns: Sequence[str]) -> list[Task]:
     """Tasks whose name or id matches one of the patterns (`*` and `?`); raises HarnessError."""
     chosen: dict[str, Task] = {}
+    if not library.tasks:
+        raise HarnessError("no tasks here: tasks/<world>/<task>.toml was expected")
     for pattern in patterns or ["*"]:
         hits = {
             name: task
@@ -7245,6 +7314,28 @@ def _changed_files(folder: Path, hashes: Mapping[str, Any], where: str) -> Itera
             yield f"{where}{name}: is not what its hash says: it was changed"
 
 
+def _unlisted(folder: Path, hashes: Mapping[str, Any]) -> Iterator[str]:
+    """Files among the inputs that run.json does not list."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name not in hashes and "__pycache__" not in name:
+            yield f"inputs/{printable(name)}: is not among the inputs of run.json"
+
+
+def _other_revision(
+    document: Mapping[str, Any], library: Library, plan: Sequence[Entry]
+) -> Iterator[str]:
+    """Parts of the revision that are not what the archived inputs and the plan give."""
+    if any(entry.identity.task not in library.tasks for entry in plan):
+        return
+    derived = revision_of(library, plan)
+    derived["build"] = document["inputs"].get("eval_harness.py")
+    for name in sorted(derived.keys() | document["revision"].keys()):
+        found = _difference(name, document["revision"].get(name), derived.get(name))
+        if found:
+            yield f"run.json: revision.{found.replace('replayed', 'its inputs give')}"
+
+
 def seal_sums(folder: Path) -> dict[str, str]:
     """SHA256SUMS of a sealed run: path -> hash; empty where it is not sealed."""
     path = folder / "SHA256SUMS"
@@ -7253,7 +7344,7 @@ def seal_sums(folder: Path) -> dict[str, str]:
     found = {}
     for line in read_bytes(path).decode("utf-8", "replace").splitlines():
         sha, _, name = line.partition("  ")
-        found[name] = sha
+        found[name or "SHA256SUMS"] = sha if name else "a line that is no checksum"
     return found
 
 
@@ -7304,9 +7395,11 @@ def grade_run(folder: Path, code: bool = False) -> Result:
     document = read_run(folder)
     plan = [entry_from(value) for value in document["plan"]]
     problems = list(_changed_files(folder / "inputs", document["inputs"], "inputs/"))
+    problems += _unlisted(folder / "inputs", document["inputs"])
     if sums := seal_sums(folder):
         problems += _changed_files(folder, sums, "")
     library = load_library(folder / "inputs", "inputs/", False, code)
+    problems += _other_revision(document, library, plan)
     records, torn = read_records(folder)
     names = [entry.identity.name for entry in plan]
     problems += [f"plan: {name} stands twice" for name, n in Counter(names).items() if n > 1]
@@ -7569,7 +7662,7 @@ def look_alikes(values: Iterable[str]) -> list[list[str]]:
 def inspect_lines(world: World, tasks: Sequence[Task]) -> Iterator[str]:
     """What `inspect` prints of one world: counts of what trips agents up."""
     contract = world.contract
-    yield f"world {contract.world}: {contract.title}"
+    yield f"world {contract.world}" + (f": {printable(contract.title)}" if contract.title else "")
     yield f"sha256 {world.sha256}"
     for name, table_ in world.tables.items():
         rows = list(table_.rows.values())
@@ -8129,7 +8222,7 @@ def task_faults() -> Iterator[str]:
     for text, said in (
         (f'[[criteria]]\nid = "c"\n{good}[[criteria]]\nid = "c"\n{good}', "each criterion id once"),
         (f'[[criteria]]\nid = "c"\n{good}[[criteria]]\nid = "d"\n{good}', "c has one already"),
-        (f'[[criteria]]\nid = "completed"\n{good}', "that is not taken"),
+        (f'[[criteria]]\nid = "completed"\n{good}', "that are not taken"),
         ("", "at least one criterion"),
         ('[[criteria]]\nid = "c"\ncalled = "get_item"\n', "an empty R"),
         (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "get_itm()"', "function get_itm"),
@@ -9271,7 +9364,7 @@ def command_verify(options: argparse.Namespace, out: Output) -> int:
     folder = _run_folder(options)
     result = grade_run(folder, options.allow_world_code)
     grades = folder / "grades.jsonl"
-    if grades.is_file() and read_bytes(grades) != grades_text(result).encode("ascii"):
+    if grades.exists() and read_bytes(grades) != grades_text(result).encode("ascii"):
         result = result._replace(
             problems=[*result.problems, "grades.jsonl is not what the evidence gives"]
         )
@@ -9291,8 +9384,12 @@ def command_seal(options: argparse.Namespace, out: Output) -> int:
 
 def command_check(options: argparse.Namespace, out: Output) -> int:
     """check: every problem of worlds and tasks; then what oracles and mutants do."""
-    tasks = _tasks_to_check(options)
+    worlds, tasks = _worlds_to_check(options)
     document, faulty = [], False
+    for world in [] if options.json else worlds:
+        rows = sum(len(table_.rows) for table_ in world.tables.values())
+        name = world.contract.world
+        out.lines([f"world {name}: sound, {len(world.tables)} entities, {rows} rows"])
     for task in tasks:
         done = list(proofs(task))
         faulty = faulty or any(proof.faults for proof in done)
@@ -9320,44 +9417,52 @@ def _proof_json(task: Task, done: Sequence[Proof]) -> dict[str, JSON]:
     }
 
 
-def _tasks_to_check(options: argparse.Namespace) -> list[Task]:
+def _worlds_to_check(options: argparse.Namespace) -> tuple[list[World], list[Task]]:
     """From folders with seeds/ and tasks/, world folders, task files; default: our own."""
     if not options.paths:
-        library = _library(options)
-        return select_tasks(library, _split(options.tasks))
-    tasks: list[Task] = []
+        found = _library(options)
+        named = _split(options.tasks)
+        tasks = select_tasks(found, named) if found.tasks or named else []
+        return list(found.worlds.values()), tasks
+    worlds: list[World] = []
+    tasks = []
     problems: list[Problem] = []
     for text in options.paths:
         try:
-            tasks += _check_path(Path(text), text, options)
+            world, more = _check_path(Path(text), text, options)
+            worlds += world
+            tasks += more
         except InvalidInput as error:
             problems += error.problems
     if problems:
         raise InvalidInput(problems)
-    return tasks
+    return worlds, tasks
 
 
-def _check_path(path: Path, text: str, options: argparse.Namespace) -> list[Task]:
+def _check_path(
+    path: Path, text: str, options: argparse.Namespace
+) -> tuple[list[World], list[Task]]:
     label, code = text.rstrip("/"), options.allow_world_code
     if (path / "seeds").is_dir():
-        return list(load_library(path, f"{label}/", True, code).tasks.values())
+        found = load_library(path, f"{label}/", True, code)
+        return list(found.worlds.values()), list(found.tasks.values())
     if (path / "contract.toml").is_file():
         beside = path.resolve().parent.parent / "tasks" / path.resolve().name
         labels = (label, f"tasks/{beside.name}")
-        _, found, problems = read_world_and_tasks(path, beside, labels, True, code)
+        world, tasks, problems = read_world_and_tasks(path, beside, labels, True, code)
     elif path.suffix in (".toml", ".jsonl") and path.is_file():
         name = path.resolve().parent.name
         near = path.resolve().parent.parent.parent / "seeds" / name
         seeds = near if near.is_dir() else _root(options) / "seeds" / name
         world, problems = load_world(seeds, f"seeds/{name}", code)
         files = {path.name: read_bytes(path)}
-        found, more = build_tasks(world, files, str(Path(text).parent), True, not problems)
+        tasks, more = build_tasks(world, files, str(Path(text).parent), True, not problems)
         problems = [*problems, *more]
     else:
         raise HarnessError(f"{printable(text)}: a world folder or a task file was expected")
     if problems:
         raise InvalidInput(problems)
-    return found
+    return [world], tasks
 
 
 def command_inspect(options: argparse.Namespace, out: Output) -> int:
@@ -9524,9 +9629,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     given = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(given or ["run"])
-    if options.command is None:
-        options = parser().parse_args(["run", *given])
+    bare = not given or (given[0].startswith("-") and given[0] not in ("-h", "--help"))
+    options = parser().parse_args(["run", *given] if bare else given)
     return run_command(options, Output(_colour(options)))
 
 
