@@ -70,7 +70,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, overload
@@ -6142,6 +6142,8 @@ class Replayer:
         ):
             return f"outcome {shown(outcome)} with owner {shown(owner)}"
         said = self._contradiction(str(outcome))
+        if outcome == "budget_limit" or owner == "provider":
+            said = f"{outcome} {owner or ''}, but no model turn is recorded".replace("  ", " ")
         if said:
             return said
         self.recorder.end(str(outcome), owner, self.gateway)
@@ -7145,7 +7147,7 @@ def new_run_dir(runs: Path) -> Path:
 
 def utc_now() -> datetime:
     """The wall clock; for names of directories and for context only."""
-    return datetime.now(UTC)
+    return datetime.now(timezone.utc)
 
 
 def wall_time() -> str:
@@ -8922,6 +8924,36 @@ def every_resealed_edit_is_reported() -> Iterator[str]:
                         f"line {place} {place_of(path)}: {value!r} -> {twin!r} was not seen"
                     )
             yield f"{place} {place_of(path)}"
+
+
+@test
+def forged_endings() -> Iterator[str]:
+    """Resealed, another outcome or owner is reported wherever the events speak against it."""
+    task = odd_task(EDIT_TASK)
+    for source, limits, open_ in (
+        (EDIT_SCRIPT, task.limits, set()),
+        (EDIT_SCRIPT, Limits(4, 99), set()),
+        ("one([])", task.limits, {"error agent", "error harness", "error world", "interrupted "}),
+    ):
+        record = run_script(task, source, limits)
+        end, taken = record.events[-1], set()
+        for outcome in OUTCOMES:
+            for owner in (None, *OWNERS):
+                changed = edit_line({**end, "outcome": outcome, "owner": owner})
+                lines = reseal([*record.lines[:-1], changed])
+                made = read_journal("x", "".join(lines).encode())[0][record.attempt]
+                if not replay(made, task, limits):
+                    taken.add(f"{outcome} {owner or ''}")
+        expect(taken - {f"{end['outcome']} {end['owner'] or ''}"},
+               open_ - {f"{end['outcome']} {end['owner'] or ''}"}, source)
+        yield source
+    record = run_script(task, EDIT_SCRIPT)
+    users = [i for i, e in enumerate(record.events) if e.get("role") == "user"]
+    for gone in users:
+        events = [e for i, e in enumerate(record.events) if i != gone]
+        lines = reseal([edit_line({**e, "n": n}) for n, e in enumerate(events)])
+        expect(bool(reread(lines, record.attempt)), True, "a user's turn left out, renumbered")
+        yield f"user line {gone}"
 
 
 @test
