@@ -1291,10 +1291,10 @@ def compile_expression(source: str, scope: Scope = Scope()) -> Expression:
 
     >>> compile_expression("sum([x * 2 for x in [1, 2] if x != 1])").evaluate({}, None)
     4
-    >>> compile_expression("1 < '2' or True").holds({}, None) is None
+    >>> compile_expression("1 < '2'\\n or True").holds({}, None) is None
     True
     """
-    text = source.strip()
+    text = source.replace("\n", " ").strip()  # an author may break a long one
     tree = parse(text, "eval")
     assert isinstance(tree, ast.Expression)
     code, shape = Translator(scope, text).value(tree.body)
@@ -4930,7 +4930,7 @@ class SelectorReader:
 
 def _names_in(source: str) -> Iterator[str]:
     """The bare names of an expression, and the fields it takes from `row`."""
-    for node in ast.walk(ast.parse(source.strip())):
+    for node in ast.walk(ast.parse(source.replace("\n", " ").strip())):
         owner = node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else None
         of_row = isinstance(owner, ast.Name) and owner.id == "row"
         if isinstance(node, ast.Name):
@@ -5422,8 +5422,8 @@ class TaskReader(CriterionReader):
                 if len({"on", "confirms"} & keys.keys()) != 1:
                     raise BadTask((), None, "one of confirms, on")
                 text = self.value(("reply",), keys.get("reply", APPROVED))
-                if text == DECLINED:
-                    raise BadTask(("reply",), text, "other words than those that decline")
+                if type(text) is not str or text == DECLINED:
+                    raise BadTask(("reply",), text, "a text, other than the one that declines")
                 if "on" in keys:
                     if "reply" not in keys:
                         raise BadTask((), None, "the keyword reply is missing")
