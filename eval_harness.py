@@ -72,6 +72,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, overload
 
@@ -4187,129 +4188,80 @@ class CallTest(NamedTuple):
         return self.where.holds(names, evidence.start)
 
 
-class Criterion(Protocol):
-    """What every kind offers: its slots, if it judges state, and its judgement."""
-
-    @property
-    def slots(self) -> Sequence[Slot]: ...
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """`missing` are the slots of this criterion that nothing fills."""
-        ...
-
-
-class TraceCriterion:
-    """A criterion without slots."""
-
-    __slots__ = ()
-
-    @property
-    def slots(self) -> Sequence[Slot]:
-        """None."""
-        return ()
+Judge: TypeAlias = Callable[[Evidence], Finding]  # one criterion, with all it needs bound
 
 
 def _calls(numbers: Iterable[int]) -> list[str]:
     return [f"call {number}" for number in numbers]
 
 
-@dataclass(frozen=True, slots=True)
-class StateChange:
-    """change, create, delete: every slot is filled."""
-
-    slots: Sequence[Slot]
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """Passed when no slot is empty."""
-        if not missing:
-            return Finding(True, f"all {len(self.slots)} required changes are there")
-        labels = [slot.label for slot in missing]
-        reason = f"{len(missing)} of {len(self.slots)} required changes are not there: {labels[0]}"
-        keys = [slot.key or slot.entity for slot in missing]
-        return Finding(False, reason, sorted(set(keys)))
+def judge_changes(slots: Sequence[Slot], missing: Sequence[Slot]) -> Finding:
+    """change, create, delete: every slot is filled; `missing` are those that are not."""
+    if not missing:
+        return Finding(True, f"all {len(slots)} required changes are there")
+    first, count = missing[0].label, f"{len(missing)} of {len(slots)}"
+    keys = sorted({slot.key or slot.entity for slot in missing})
+    return Finding(False, f"{count} required changes are not there: {first}", keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Holds(TraceCriterion):
-    """holds: an invariant over the states `start` and `final`."""
-
-    test: Expression
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """Void is failed."""
-        names = {**evidence.names, "start": evidence.start, "final": evidence.final}
-        held = self.test.holds(names, evidence.start)
-        said = {True: "holds", False: "does not hold", None: "is void"}[held]
-        return Finding(held is True, f"{self.test.source} {said}")
+def judge_holds(evidence: Evidence, test: Expression) -> Finding:
+    """holds: an invariant over the states `start` and `final`. Void is failed."""
+    names = {**evidence.names, "start": evidence.start, "final": evidence.final}
+    held = test.holds(names, evidence.start)
+    said = {True: "holds", False: "does not hold", None: "is void"}[held]
+    return Finding(held is True, f"{test.source} {said}")
 
 
-@dataclass(frozen=True, slots=True)
-class Called(TraceCriterion):
-    """called: at least so many calls pass the test."""
-
-    test: CallTest
-    times: int
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """Void calls earn nothing."""
-        hits = [call.seq for call in evidence.calls if self.test.of(call, evidence) is True]
-        reason = f"{len(hits)} calls of {self.test.source}, {self.times} or more needed"
-        return Finding(len(hits) >= self.times, reason, _calls(hits))
+def judge_called(evidence: Evidence, test: CallTest, times: int) -> Finding:
+    """called: at least so many calls pass the test. Void calls earn nothing."""
+    hits = [call.seq for call in evidence.calls if test.of(call, evidence) is True]
+    reason = f"{len(hits)} calls of {test.source}, {times} or more needed"
+    return Finding(len(hits) >= times, reason, _calls(hits))
 
 
-@dataclass(frozen=True, slots=True)
-class NotCalled(TraceCriterion):
-    """not_called: no call passes the test; a void test is a violation."""
+def judge_not_called(evidence: Evidence, test: CallTest) -> Finding:
+    """not_called: no call passes the test; a void test is a violation.
 
-    test: CallTest
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """Refused calls count too: the agent tried."""
-        hits = [call.seq for call in evidence.calls if self.test.of(call, evidence) is not False]
-        return Finding(
-            not hits, f"{len(hits)} calls of {self.test.source}, none allowed", _calls(hits)
-        )
+    Refused calls count too: the agent tried.
+    """
+    hits = [call.seq for call in evidence.calls if test.of(call, evidence) is not False]
+    return Finding(
+        not hits, f"{len(hits)} calls of {test.source}, none allowed", _calls(hits)
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class CalledBefore(TraceCriterion):
-    """called_before: every B has an earlier A, and there is a B."""
+def judge_called_before(evidence: Evidence, first: CallTest, then: CallTest) -> Finding:
+    """called_before: every B has an earlier A, and there is a B.
 
-    first: CallTest
-    then: CallTest
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """A void A earns nothing, a void B still needs its A."""
-        seen, hits, early = False, 0, []
-        for call in evidence.calls:
-            if self.then.of(call, evidence) is not False:
-                hits += 1
-                if not seen:
-                    early.append(call.seq)
-            seen = seen or self.first.of(call, evidence) is True
-        if not hits:
-            return Finding(False, f"no call of {self.then.source}")
-        reason = (
-            f"{len(early)} of {hits} calls of {self.then.source} had no earlier {self.first.source}"
-        )
-        return Finding(not early, reason, _calls(early))
+    A void A earns nothing, a void B still needs its A.
+    """
+    seen, hits, early = False, 0, []
+    for call in evidence.calls:
+        if then.of(call, evidence) is not False:
+            hits += 1
+            if not seen:
+                early.append(call.seq)
+        seen = seen or first.of(call, evidence) is True
+    if not hits:
+        return Finding(False, f"no call of {then.source}")
+    reason = (
+        f"{len(early)} of {hits} calls of {then.source} had no earlier {first.source}"
+    )
+    return Finding(not early, reason, _calls(early))
 
 
-@dataclass(frozen=True, slots=True)
-class ConfirmedBefore(TraceCriterion):
-    """confirmed_before: every such call that was done had been approved, and there is one."""
+def judge_confirmed_before(evidence: Evidence, test: CallTest) -> Finding:
+    """confirmed_before: every such call that was done had been approved, and there is one.
 
-    test: CallTest
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """The approval is the scripted user's, of this very call."""
-        done = [c for c in evidence.calls if c.done and self.test.of(c, evidence) is not False]
-        bare = [call.seq for call in done if call.seq not in evidence.confirmed]
-        if not done:
-            return Finding(False, f"no call of {self.test.source} was done")
-        return Finding(
-            not bare, f"{len(bare)} of {len(done)} calls were not confirmed", _calls(bare)
-        )
+    The approval is the scripted user's, of this very call.
+    """
+    done = [c for c in evidence.calls if c.done and test.of(c, evidence) is not False]
+    bare = [call.seq for call in done if call.seq not in evidence.confirmed]
+    if not done:
+        return Finding(False, f"no call of {test.source} was done")
+    return Finding(
+        not bare, f"{len(bare)} of {len(done)} calls were not confirmed", _calls(bare)
+    )
 
 
 class RowSet(NamedTuple):
@@ -4326,94 +4278,80 @@ class RowSet(NamedTuple):
         return self.keys is None or key in self.keys
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBeforeWrite(TraceCriterion):
-    """read_before_write: each changed or deleted row had been handed back by an earlier read."""
+def judge_read_before_write(evidence: Evidence, rows: RowSet) -> Finding:
+    """read_before_write: each changed or deleted row had been handed back by an earlier read.
 
-    rows: RowSet
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """Rows that the attempt itself created are known to it."""
-        known: set[tuple[str, str]] = set()
-        blind = []
-        for call in evidence.calls:
-            for write in call.writes:
-                place = (write.entity, write.key)
-                asked = write.before is not None and self.rows.holds(*place)
-                if asked and place not in known:
-                    blind.append(write.key)
-                known.add(place)
-            if call.effect == "read":
-                known.update((entity, key) for entity, keys in call.rows.items() for key in keys)
-        said = f"{len(blind)} were written unread" if blind else "none was written unread"
-        return Finding(not blind, f"rows of {self.rows.source}: {said}", sorted(set(blind)))
+    Rows that the attempt itself created are known to it.
+    """
+    known: set[tuple[str, str]] = set()
+    blind = []
+    for call in evidence.calls:
+        for write in call.writes:
+            place = (write.entity, write.key)
+            asked = write.before is not None and rows.holds(*place)
+            if asked and place not in known:
+                blind.append(write.key)
+            known.add(place)
+        if call.effect == "read":
+            known.update((entity, key) for entity, keys in call.rows.items() for key in keys)
+    said = f"{len(blind)} were written unread" if blind else "none was written unread"
+    return Finding(not blind, f"rows of {rows.source}: {said}", sorted(set(blind)))
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAll(TraceCriterion):
-    """read_all: every row of the target was handed back by some read."""
+def judge_read_all(evidence: Evidence, rows: RowSet) -> Finding:
+    """read_all: every row of the target was handed back by some read.
 
-    rows: RowSet
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """A page that was never fetched does not count, nor what a write answered."""
-        read = {
-            key
-            for call in evidence.calls
-            if call.effect == "read"
-            for key in call.rows.get(self.rows.entity, ())
-        }
-        wanted = self.rows.keys or frozenset()
-        unread = sorted(wanted - read)
-        said = f"{len(unread)} of {len(wanted)} were never read" if unread else "all were read"
-        return Finding(not unread, f"rows of {self.rows.source}: {said}", unread)
+    A page that was never fetched does not count, nor what a write answered.
+    """
+    read = {
+        key
+        for call in evidence.calls
+        if call.effect == "read"
+        for key in call.rows.get(rows.entity, ())
+    }
+    wanted = rows.keys or frozenset()
+    unread = sorted(wanted - read)
+    said = f"{len(unread)} of {len(wanted)} were never read" if unread else "all were read"
+    return Finding(not unread, f"rows of {rows.source}: {said}", unread)
 
 
-@dataclass(frozen=True, slots=True)
-class ArgsSatisfy(TraceCriterion):
-    """args_satisfy: every call of the tool has arguments that pass the test."""
+def judge_args_satisfy(evidence: Evidence, calls: CallTest, test: CallTest) -> Finding:
+    """args_satisfy: every call of the tool has arguments that pass the test.
 
-    calls: CallTest
-    test: CallTest
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """Void fails the call."""
-        asked = [call for call in evidence.calls if self.calls.of(call, evidence) is not False]
-        bad = [call.seq for call in asked if self.test.of(call, evidence) is not True]
-        reason = f"{len(bad)} of {len(asked)} calls of {self.calls.source} break {self.test.source}"
-        return Finding(not bad, reason, _calls(bad))
+    Void fails the call.
+    """
+    asked = [call for call in evidence.calls if calls.of(call, evidence) is not False]
+    bad = [call.seq for call in asked if test.of(call, evidence) is not True]
+    reason = f"{len(bad)} of {len(asked)} calls of {calls.source} break {test.source}"
+    return Finding(not bad, reason, _calls(bad))
 
 
-@dataclass(frozen=True, slots=True)
-class NoRefusedCalls(TraceCriterion):
-    """no_refused_calls: nothing was refused, but for the codes excepted."""
+def judge_no_refused_calls(evidence: Evidence, excepted: frozenset[str]) -> Finding:
+    """no_refused_calls: nothing was refused, but for the codes excepted.
 
-    excepted: frozenset[str]
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """`confirmation_required` is part of the way, never a fault."""
-        allowed = self.excepted | {"", "confirmation_required"}
-        bad = [call for call in evidence.calls if call.code not in allowed]
-        first = f", first {bad[0].tool}: {bad[0].code}" if bad else ""
-        return Finding(not bad, f"{len(bad)} refused calls{first}", _calls(c.seq for c in bad))
+    `confirmation_required` is part of the way, never a fault.
+    """
+    allowed = excepted | {"", "confirmation_required"}
+    bad = [call for call in evidence.calls if call.code not in allowed]
+    first = f", first {bad[0].tool}: {bad[0].code}" if bad else ""
+    return Finding(not bad, f"{len(bad)} refused calls{first}", _calls(c.seq for c in bad))
 
 
-@dataclass(frozen=True, slots=True)
-class NoRevertedWrites(TraceCriterion):
-    """no_reverted_writes: nothing was written and then set back."""
+def judge_no_reverted_writes(evidence: Evidence) -> Finding:
+    """no_reverted_writes: nothing was written and then set back.
 
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """A field that takes a value it had before; a row that came and went."""
-        seen: dict[tuple[str, str, str], list[Any]] = {}
-        back = set()
-        for write in (write for call in evidence.calls for write in call.writes):
-            managed = evidence.contract.entities[write.entity].managed
-            for name, before, after in _written(write, managed):
-                had = seen.setdefault((write.entity, write.key, name), [before])
-                if any(same(after, value) for value in had):
-                    back.add(write.key)
-                had.append(after)
-        return Finding(not back, f"{len(back)} rows were written and set back", sorted(back))
+    A field that takes a value it had before; a row that came and went.
+    """
+    seen: dict[tuple[str, str, str], list[Any]] = {}
+    back = set()
+    for write in (write for call in evidence.calls for write in call.writes):
+        managed = evidence.contract.entities[write.entity].managed
+        for name, before, after in _written(write, managed):
+            had = seen.setdefault((write.entity, write.key, name), [before])
+            if any(same(after, value) for value in had):
+                back.add(write.key)
+            had.append(after)
+    return Finding(not back, f"{len(back)} rows were written and set back", sorted(back))
 
 
 def _written(write: Write, managed: frozenset[str]) -> Iterator[tuple[str, Any, Any]]:
@@ -4427,52 +4365,42 @@ def _written(write: Write, managed: frozenset[str]) -> Iterator[tuple[str, Any, 
             yield name, before, after
 
 
-@dataclass(frozen=True, slots=True)
-class MaxCalls(TraceCriterion):
-    """max_calls: at most so many calls, of one tool or of all."""
+def judge_max_calls(evidence: Evidence, most: int, tool: str) -> Finding:
+    """max_calls: at most so many calls, of one tool or of all.
 
-    most: int
-    tool: str
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """`finish` and `ask_user` count as calls like any other."""
-        count = sum(self.tool in ("any", call.tool) for call in evidence.calls)
-        return Finding(count <= self.most, f"{count} calls, at most {self.most}")
+    `finish` and `ask_user` count as calls like any other.
+    """
+    count = sum(tool in ("any", call.tool) for call in evidence.calls)
+    return Finding(count <= most, f"{count} calls, at most {most}")
 
 
-@dataclass(frozen=True, slots=True)
-class MustSay(TraceCriterion):
-    """must_say: each phrase (or one of each inner list) is asserted in the final message."""
+def judge_must_say(evidence: Evidence, phrases: Sequence[Sequence[str]]) -> Finding:
+    """must_say: each phrase (or one of each inner list) is asserted in the final message.
 
-    phrases: Sequence[Sequence[str]]
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """Records are the phrases that are not said."""
-        unsaid = [
-            " or ".join(ways)
-            for ways in self.phrases
-            if not any(asserted(evidence.message, way) for way in ways)
-        ]
-        said = f"{len(self.phrases) - len(unsaid)} of {len(self.phrases)} phrases are said"
-        return Finding(not unsaid, said + (f"; not {shown(unsaid[0])}" if unsaid else ""), unsaid)
+    Records are the phrases that are not said.
+    """
+    unsaid = [
+        " or ".join(ways)
+        for ways in phrases
+        if not any(asserted(evidence.message, way) for way in ways)
+    ]
+    said = f"{len(phrases) - len(unsaid)} of {len(phrases)} phrases are said"
+    return Finding(not unsaid, said + (f"; not {shown(unsaid[0])}" if unsaid else ""), unsaid)
 
 
-@dataclass(frozen=True, slots=True)
-class MustNotClaim(TraceCriterion):
-    """must_not_claim: none of the phrases is asserted."""
+def judge_must_not_claim(evidence: Evidence, phrases: Sequence[str]) -> Finding:
+    """must_not_claim: none of the phrases is asserted.
 
-    phrases: Sequence[str]
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """A negated phrase is no claim; "closed/refunded" claims both."""
-        apart = re.sub(r"(?<=[^\W\d_])[,/:.](?=[^\W\d_])", " ", evidence.message)
-        claimed = [
-            phrase
-            for phrase in self.phrases
-            if asserted(evidence.message, phrase) or asserted(apart, phrase)
-        ]
-        reason = f"claims {shown(claimed[0])}" if claimed else "claims nothing it must not"
-        return Finding(not claimed, reason, claimed)
+    A negated phrase is no claim; "closed/refunded" claims both.
+    """
+    apart = re.sub(r"(?<=[^\W\d_])[,/:.](?=[^\W\d_])", " ", evidence.message)
+    claimed = [
+        phrase
+        for phrase in phrases
+        if asserted(evidence.message, phrase) or asserted(apart, phrase)
+    ]
+    reason = f"claims {shown(claimed[0])}" if claimed else "claims nothing it must not"
+    return Finding(not claimed, reason, claimed)
 
 
 def _sources(calls: Sequence[CallView]) -> Iterator[str]:
@@ -4487,67 +4415,53 @@ def _sources(calls: Sequence[CallView]) -> Iterator[str]:
         yield from found
 
 
-@dataclass(frozen=True, slots=True)
-class NumbersFrom(TraceCriterion):
-    """numbers_from: no figure of the message is absent from results, instruction, user turns."""
+def judge_numbers_from(evidence: Evidence, also: Sequence[str]) -> Finding:
+    """numbers_from: no figure of the message is absent from results, instruction, user turns.
 
-    also: Sequence[str]
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """What the agent itself wrote is no source, also where it reads it back."""
-        known = known_figures([*_sources(evidence.calls), *evidence.heard, *self.also])
-        invented = unknown_figures(evidence.message, known)
-        reason = f"{len(invented)} figures come from nowhere"
-        return Finding(not invented, reason + (f": {invented[0]}" if invented else ""), invented)
+    What the agent itself wrote is no source, also where it reads it back.
+    """
+    known = known_figures([*_sources(evidence.calls), *evidence.heard, *also])
+    invented = unknown_figures(evidence.message, known)
+    reason = f"{len(invented)} figures come from nowhere"
+    return Finding(not invented, reason + (f": {invented[0]}" if invented else ""), invented)
 
 
-@dataclass(frozen=True, slots=True)
-class Chooses(TraceCriterion):
-    """chooses: exactly one of a closed set is asserted, the right one."""
+def judge_chooses(evidence: Evidence, options: Sequence[str], answer: str) -> Finding:
+    """chooses: exactly one of a closed set is asserted, the right one.
 
-    options: Sequence[str]
-    answer: str
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """A longer option hides a shorter one inside it."""
-        words = list(tokens(evidence.message))
-        found = []
-        for option in sorted(self.options, key=lambda text: (-len(phrase_tokens(text)), text)):
-            sought = phrase_tokens(option)
-            for at in occurrences(words, sought):
-                if not negated(words, at):
-                    found.append(option)
-                words[at : at + len(sought)] = [""] * len(sought)
-        chosen = sorted(set(found))
-        reason = f"asserts {shown(chosen)}, expected {shown(self.answer)} alone"
-        return Finding(chosen == [self.answer], reason, chosen)
+    A longer option hides a shorter one inside it.
+    """
+    words = list(tokens(evidence.message))
+    found = []
+    for option in sorted(options, key=lambda text: (-len(phrase_tokens(text)), text)):
+        sought = phrase_tokens(option)
+        for at in occurrences(words, sought):
+            if not negated(words, at):
+                found.append(option)
+            words[at : at + len(sought)] = [""] * len(sought)
+    chosen = sorted(set(found))
+    reason = f"asserts {shown(chosen)}, expected {shown(answer)} alone"
+    return Finding(chosen == [answer], reason, chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class Abstains(TraceCriterion):
-    """abstains: the message says that it can't be told, and gives no figure of its own."""
+def judge_abstains(evidence: Evidence) -> Finding:
+    """abstains: the message says that it can't be told, and gives no figure of its own.
 
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """Figures that the user named may be repeated."""
-        phrase = next((p for p in ABSTENTIONS if asserted(evidence.message, p)), "")
-        guesses = unknown_figures(evidence.message, known_figures(evidence.heard))
-        heard = {word for text in evidence.heard for word in tokens(text)}
-        guesses += [w for w in tokens(evidence.message) if w in NUMBER_WORDS and w not in heard]
-        if not phrase:
-            return Finding(False, "does not say that it can't be told")
-        reason = f"says {shown(phrase)}" + (f", then gives {guesses[0]}" if guesses else "")
-        return Finding(not guesses, reason, guesses)
+    Figures that the user named may be repeated.
+    """
+    phrase = next((p for p in ABSTENTIONS if asserted(evidence.message, p)), "")
+    guesses = unknown_figures(evidence.message, known_figures(evidence.heard))
+    heard = {word for text in evidence.heard for word in tokens(text)}
+    guesses += [w for w in tokens(evidence.message) if w in NUMBER_WORDS and w not in heard]
+    if not phrase:
+        return Finding(False, "does not say that it can't be told")
+    reason = f"says {shown(phrase)}" + (f", then gives {guesses[0]}" if guesses else "")
+    return Finding(not guesses, reason, guesses)
 
 
-@dataclass(frozen=True, slots=True)
-class Review(TraceCriterion):
-    """review: prose, for a person to judge."""
-
-    question: str
-
-    def judge(self, evidence: Evidence, missing: Sequence[Slot]) -> Finding:
-        """Never decided here."""
-        return Finding(None, f"not_reviewed: {self.question}")
+def judge_review(evidence: Evidence, question: str) -> Finding:
+    """review: prose, for a person to judge. Never decided here."""
+    return Finding(None, f"not_reviewed: {question}")
 
 
 # ============================================================================
@@ -4595,7 +4509,8 @@ class Named(NamedTuple):
     id: str
     tier: str
     kind: str
-    criterion: Criterion
+    slots: tuple[Slot, ...]  # of change, create, delete
+    judge: Judge | None  # of all other kinds
 
 
 class Alternative(NamedTuple):
@@ -4973,7 +4888,7 @@ class CriterionReader(SelectorReader):
             with self.collecting(path):
                 named = self._criterion(spec, path, slots)
                 criteria.append(named)
-                slots += named.criterion.slots
+                slots += named.slots
         for index, spec in enumerate(keys.get("allow", ())):
             path = (*at, "allow", index)
             with self.collecting(path):
@@ -5011,11 +4926,11 @@ class CriterionReader(SelectorReader):
         if name in self.ids:
             raise BadTask(("id",), name, "each criterion id once")
         self.ids.add(name)
+        tier = body.get("tier", "trust")
         if kind in READ_STATE:
-            criterion: Criterion = StateChange(tuple(READ_STATE[kind](self, body, name, slots, 1)))
-        else:
-            criterion = READ_TRACE[kind](self, body[kind], body)
-        return Named(name, body.get("tier", "trust"), kind, criterion)
+            own = tuple(READ_STATE[kind](self, body, name, slots, 1))
+            return Named(name, tier, kind, own, None)
+        return Named(name, tier, kind, (), READ_TRACE[kind](self, body[kind], body))
 
     def _check_id(self, path: Path_, name: str) -> None:
         """Names of criteria, alternatives, oracles and mutants stand in tables and commands."""
@@ -5593,90 +5508,100 @@ READ_STATE: dict[str, Callable[..., Iterator[Slot]]] = {
 }
 
 
-def _read_holds(reader: CriterionReader, value: Any, body: Any) -> Criterion:
+def _read_holds(reader: CriterionReader, value: Any, body: Any) -> Judge:
     shapes = {"start": Shape("state"), "final": Shape("state")}
-    return Holds(reader.compile(("holds",), value, shapes))
+    return partial(judge_holds, test=reader.compile(("holds",), value, shapes))
 
 
-def _read_called(reader: CriterionReader, value: Any, body: Any) -> Criterion:
+def _read_called(reader: CriterionReader, value: Any, body: Any) -> Judge:
     times = body.get("times", 1)
     if times < 1:
         raise BadTask(("times",), times, "1 or more")
-    return Called(reader.call_test(("called",), value), times)
+    return partial(judge_called, test=reader.call_test(("called",), value), times=times)
 
 
-def _read_called_before(reader: CriterionReader, value: Any, body: Any) -> Criterion:
+def _read_called_before(reader: CriterionReader, value: Any, body: Any) -> Judge:
     if len(value) != 2:
         raise BadTask(("called_before",), value, 'a pair ["TOOL ...", "TOOL ..."]')
     tests = [reader.call_test(("called_before", i), source) for i, source in enumerate(value)]
-    return CalledBefore(*tests)
+    return partial(judge_called_before, first=tests[0], then=tests[1])
 
 
-def _read_args_satisfy(reader: CriterionReader, value: Any, body: Any) -> Criterion:
+def _read_args_satisfy(reader: CriterionReader, value: Any, body: Any) -> Judge:
     if set(value) != {"call", "test"} or type(value["test"]) is not str:
         raise BadTask(("args_satisfy",), value, '{ call = "TOOL ...", test = "EXPR" }')
     calls = reader.call_test(("args_satisfy", "call"), value["call"])
     shapes = {name: Shape() for name in ("args", "ok", "code", "result")}
     where = reader.compile(("args_satisfy", "test"), value["test"], shapes)
-    return ArgsSatisfy(calls, CallTest(value["test"], "any", where))
+    return partial(judge_args_satisfy, calls=calls, test=CallTest(value["test"], "any", where))
 
 
-def _read_no_refused(reader: CriterionReader, value: Any, body: Any) -> Criterion:
+def _read_no_refused(reader: CriterionReader, value: Any, body: Any) -> Judge:
     codes = value.get("except", []) if type(value) is dict else []
     if type(codes) is not list:
         raise BadTask(("no_refused_calls", "except"), codes, "a list of refusal codes")
     reader._check_names(codes, REFUSAL_CODES, ("no_refused_calls", "except"), "a refusal code")
-    return NoRefusedCalls(frozenset(codes))
+    return partial(judge_no_refused_calls, excepted=frozenset(codes))
 
 
-def _read_max_calls(reader: CriterionReader, value: Any, body: Any) -> Criterion:
+def _read_max_calls(reader: CriterionReader, value: Any, body: Any) -> Judge:
     most = reader.value(("max_calls",), value)
     if type(most) is not int or most < 0:
         raise BadTask(("max_calls",), most, "a number of calls")
-    return MaxCalls(most, reader._tool(("of",), body.get("of", "any"), ("any",)))
+    return partial(
+        judge_max_calls, most=most, tool=reader._tool(("of",), body.get("of", "any"), ("any",))
+    )
 
 
-def _read_must_not_claim(reader: CriterionReader, value: Any, body: Any) -> Criterion:
+def _read_must_not_claim(reader: CriterionReader, value: Any, body: Any) -> Judge:
     ways = reader.phrases(("must_not_claim",), value)
-    return MustNotClaim(tuple(phrase for way in ways for phrase in way))
+    return partial(judge_must_not_claim, phrases=tuple(phrase for way in ways for phrase in way))
 
 
-def _read_numbers(reader: CriterionReader, value: Any, body: Any) -> Criterion:
+def _read_numbers(reader: CriterionReader, value: Any, body: Any) -> Judge:
     also = value.get("also", []) if type(value) is dict else []
     if type(also) not in (list, str) or (type(value) is dict and set(value) != {"also"}):
         raise BadTask(("numbers_from",), value, "true, or { also = [...] }")
     ways = reader.phrases(("numbers_from", "also"), also) if also else []
-    return NumbersFrom(tuple(phrase for way in ways for phrase in way))
+    return partial(judge_numbers_from, also=tuple(phrase for way in ways for phrase in way))
 
 
-def _read_chooses(reader: CriterionReader, value: Any, body: Any) -> Criterion:
+def _read_chooses(reader: CriterionReader, value: Any, body: Any) -> Judge:
     if set(value) != {"from", "answer"} or type(value["from"]) is not list:
         raise BadTask(("chooses",), value, '{ from = [...], answer = "..." }')
     options = [way[0] for way in reader.phrases(("chooses", "from"), value["from"])]
     answer = reader._phrase(("chooses", "answer"), reader.value(("chooses",), value["answer"]))
     if answer not in options:
         raise BadTask(("chooses", "answer"), answer, f"one of {', '.join(options)}")
-    return Chooses(tuple(options), answer)
+    return partial(judge_chooses, options=tuple(options), answer=answer)
 
 
-READ_TRACE: dict[str, Callable[[CriterionReader, Any, Any], Criterion]] = {
+READ_TRACE: dict[str, Callable[[CriterionReader, Any, Any], Judge]] = {
     "holds": _read_holds,
     "called": _read_called,
-    "not_called": lambda r, v, b: NotCalled(r.call_test(("not_called",), v)),
+    "not_called": lambda r, v, b: partial(judge_not_called, test=r.call_test(("not_called",), v)),
     "called_before": _read_called_before,
-    "confirmed_before": lambda r, v, b: ConfirmedBefore(r.call_test(("confirmed_before",), v)),
-    "read_before_write": lambda r, v, b: ReadBeforeWrite(r.row_set(("read_before_write",), v)),
-    "read_all": lambda r, v, b: ReadAll(r.row_set(("read_all",), v, every=False)),
+    "confirmed_before": lambda r, v, b: partial(
+        judge_confirmed_before, test=r.call_test(("confirmed_before",), v)
+    ),
+    "read_before_write": lambda r, v, b: partial(
+        judge_read_before_write, rows=r.row_set(("read_before_write",), v)
+    ),
+    "read_all": lambda r, v, b: partial(
+        judge_read_all, rows=r.row_set(("read_all",), v, every=False)
+    ),
     "args_satisfy": _read_args_satisfy,
     "no_refused_calls": _read_no_refused,
-    "no_reverted_writes": lambda r, v, b: NoRevertedWrites(),
+    "no_reverted_writes": lambda r, v, b: judge_no_reverted_writes,
     "max_calls": _read_max_calls,
-    "must_say": lambda r, v, b: MustSay(tuple(map(tuple, r.phrases(("must_say",), v)))),
+    "must_say": lambda r, v, b: partial(
+        judge_must_say, phrases=tuple(map(tuple, r.phrases(("must_say",), v)))
+    ),
     "must_not_claim": _read_must_not_claim,
     "numbers_from": _read_numbers,
     "chooses": _read_chooses,
-    "abstains": lambda r, v, b: Abstains(),
-    "review": lambda r, v, b: Review(v),
+    "abstains": lambda r, v, b: judge_abstains,
+    "review": lambda r, v, b: partial(judge_review, question=v),
 }
 
 _CASE_KEYS = {"id", "input", "expected"}
@@ -6354,7 +6279,7 @@ def _judge(alternative: Alternative, evidence: Evidence, task: Task) -> Judged:
     checks = []
     for named in alternative.criteria:
         own = [slot for slot in missing if slot.owner == named.id]
-        finding = named.criterion.judge(evidence, own)
+        finding = named.judge(evidence) if named.judge else judge_changes(named.slots, own)
         checks.append(Check(named.id, named.tier, named.kind, *finding))
     reason = f"{len(loose)} changes that nothing allows"
     reason += f": {loose[0].label}" if loose else ""
