@@ -1358,7 +1358,9 @@ def compile_block(source: str, scope: Scope, after: Mapping[str, str] = {}) -> B
 # policy, and the tools. Which keywords a table may hold stands in the KEYS tables; anything else
 # in a contract is an error, collected with all others.
 
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+TIME = re.compile(
+    r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
+)
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
 Path_: TypeAlias = tuple[str | int, ...]  # where a value stands in a TOML or JSON document
@@ -1659,8 +1661,10 @@ def is_time(text: str) -> bool:
     >>> is_time("2024-02-29T23:59:59Z"), is_time("2026-02-29T00:00:00Z")
     (True, False)
     """
-    if not (text.isascii() and TIME.fullmatch(text)):
+    if not TIME.fullmatch(text) or text[:4] == "0000":
         return False
+    if text[8:10] <= "28":
+        return True
     try:
         datetime.fromisoformat(text[:-1])
     except ValueError:
@@ -7225,7 +7229,8 @@ def _short(value: Any, limit: int = 90) -> str:
 
 def _write_lines(image: Sequence[Any], contract: Contract) -> Iterator[str]:
     entity, key, before, after = image
-    name = f"{entity} {printable(key)}"
+    plain = re.fullmatch(r"[\w.-]+", key)
+    name = f"{entity} {printable(key) if plain else shown(key)}"
     if before is None or after is None:
         yield f"{name}: {'created ' + _short(after, 200) if before is None else 'deleted'}"
         return
