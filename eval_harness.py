@@ -2096,7 +2096,7 @@ class ContractReader(EntityReader):
             found = {name: self.field(name, spec, (*path, "args", name))
                 for name, spec in keys.get("args", {}).items()}
             for name in found:
-                if not name.isidentifier() or name in self.entities:
+                if not name.isidentifier():
                     self.findings.add((*path, "args", name), name, "a free identifier")
                 found[name] = self._check_ref(found[name], (*path, "args", name))
             return found
@@ -3277,7 +3277,12 @@ class Gateway:
         if fault and fault.when == "before":
             return refusal(fault.code, "the service did not answer; nothing was done")
         self._confirm(tool, arguments)
-        observation = RUN[tool.kind](self, tool, arguments, row)
+        try:
+            observation = RUN[tool.kind](self, tool, arguments, row)
+        except Refused:
+            if self.counts is not None:
+                self.counts[name] -= 1  # it was no valid call after all
+            raise
         if fault:
             return refusal(fault.code, "the service did not answer; it may have been done")
         return observation
@@ -3942,15 +3947,16 @@ REFUSAL_PHRASES = (
 ABSTENTIONS = tuple(
     f"{verb} {what}"
     for verb in ("does not", "doesn't", "do not", "don't", "did not", "didn't")
-    for what in ("say", "know", "cover", "specify", "state", "record", "tell", "hold")
+    for what in ("say", "know", "cover", "specify", "state", "record", "tell", "hold", "include")
 ) + tuple(
     f"{verb} {what}"
     for verb in ("cannot", "can't", "can not", "could not", "couldn't", "cannot be", "can't be")
     for what in ("say", "tell", "know", "find", "told", "found", "determined", "answered")
-) + tuple(
-    f"not {what}"
-    for what in ("known", "covered", "specified", "stated", "recorded", "available", "on record")
-) + ("unknown", "no record", "no information", "no data")
+) + ("unknown", "no record", "no information", "no data", "has no", "have no", "there is no")
+UNTOLD = frozenset(  # negated in a sentence, they abstain: "no lead time is recorded"
+    "known recorded stated specified covered available given listed included mentioned".split()
+)
+UNTOLD_REACH = 6  # tokens from the negator
 NUMBER_WORDS = frozenset(
     "two three four five six seven eight nine ten eleven twelve fifteen twenty thirty forty fifty "
     "sixty ninety hundred thousand million dozen half".split()
@@ -3996,8 +4002,17 @@ def _plain_number(word: str) -> str:
 
 
 def phrase_tokens(phrase: str) -> tuple[str, ...]:
-    """The tokens of a phrase to look for: no sentence ends."""
-    return tuple(word for word in tokens(phrase) if word != _BREAK)
+    """The tokens of a phrase to look for, without sentence ends around it.
+
+    >>> phrase_tokens("left: 0.")
+    ('left', '\\n', '0')
+    """
+    words = list(tokens(phrase))
+    while words and words[0] == _BREAK:
+        del words[0]
+    while words and words[-1] == _BREAK:
+        del words[-1]
+    return tuple(words)
 
 
 def occurrences(words: Sequence[str], phrase: Sequence[str]) -> list[int]:
@@ -4007,9 +4022,9 @@ def occurrences(words: Sequence[str], phrase: Sequence[str]) -> list[int]:
         if size and words[at] == phrase[0] and tuple(words[at : at + size]) == tuple(phrase)]
 
 
-def negated(words: Sequence[str], at: int) -> bool:
+def negated(words: Sequence[str], at: int, reach: int = NEGATOR_REACH) -> bool:
     """Whether a negator stands at most three tokens before, in the same sentence."""
-    for word in reversed(words[max(0, at - NEGATOR_REACH) : at]):
+    for word in reversed(words[max(0, at - reach) : at]):
         if word == _BREAK:
             return False
         if word in NEGATORS or word.endswith("n't"):
@@ -4349,14 +4364,19 @@ def judge_chooses(evidence: Evidence, options: Sequence[str], answer: str) -> Fi
 def judge_abstains(evidence: Evidence) -> Finding:
     """abstains: the message says that it can't be told, and gives no figure of its own.
 
-    Figures that the user named may be repeated.
+    Figures that the user named may be repeated, ids that were read too.
     """
+    words, heard = tokens(evidence.message), {w for text in evidence.heard for w in tokens(text)}
     phrase = next((p for p in ABSTENTIONS if asserted(evidence.message, p)), "")
-    guesses = unknown_figures(evidence.message, known_figures(evidence.heard))
-    heard = {word for text in evidence.heard for word in tokens(text)}
-    guesses += [w for w in tokens(evidence.message) if w in NUMBER_WORDS and w not in heard]
+    for at, word in enumerate(words):
+        if word in UNTOLD and negated(words, at, UNTOLD_REACH):
+            phrase = phrase or f"not {word}"
     if not phrase:
         return Finding(False, "does not say that it can't be told")
+    ids = {w for text in _sources(evidence.calls) for w in tokens(text) if not w.isdecimal()}
+    guesses = unknown_figures(evidence.message, known_figures(evidence.heard))
+    guesses = [w for w in guesses if w not in ids or not any(map(str.isalpha, w))]
+    guesses += [w for w in words if w in NUMBER_WORDS and w not in heard]
     reason = f"says {shown(phrase)}" + (f", then gives {guesses[0]}" if guesses else "")
     return Finding(not guesses, reason, guesses)
 
@@ -4850,7 +4870,8 @@ class CriterionReader(SelectorReader):
             name, rows, _one = self.rows(("change",), body["change"], it, it_shape)
             entity = self.contract.entities[name]
             for row in rows:
-                inner = {**names, "row": row}, {**shapes, "row": Shape("row", name)}
+                own = Shape("row", name)  # without `for`, `it` is the row itself
+                inner = {"it": row, **names, "row": row}, {"it": own, **shapes, "row": own}
                 for slot in self._changes(entity, row, values, inner, owner, most):
                     count += 1
                     yield slot
@@ -8307,6 +8328,18 @@ def _in_parent(slot: Slot, element: Element, owner: Mapping[int, str]) -> bool:
 
 
 @test
+def it_without_for() -> Iterator[str]:
+    """In a change without `for`, `it` is the row itself, as it was."""
+    task = odd_task(
+        "[[criteria]]\nid = 'c'\nchange = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }\n"
+    )
+    do = "for i in each(list_items):\n    if i.qty == 7:\n        set_item(id=i.id, qty={})\n"
+    for value, fails in (("4", set()), ("5", {"c", "only_allowed"})):
+        expect(set(graded(task, do.format(value)).failed), fails, value)
+        yield value
+
+
+@test
 def rows_within_rows() -> Iterator[str]:
     """A child belongs to the row that fills its parent, and to no other; in any order."""
     cheap = '[[criteria]]\nid = "cheap"\ncreate = "item"\nwhere = "row.qty <= 1"\nfree = ["name"]\n'
@@ -8383,6 +8416,9 @@ GRADED = [  # criteria, script, the criteria that fail
     ("abstains = true", "say('By no means unknown.')", "c"),
     ("abstains = true", "say('I cannot tell; usually it is 30 days.')", "c"),
     ("abstains = true", "say('It is large.')", "c"),
+    ("abstains = true", "say('No delivery time of it is recorded.')", ""),
+    ("abstains = true", "page(list_notes)\nsay('The note n0 does not include it.')", ""),
+    ("must_say = ['left: 0']", "say('left: 0')", ""),
     (
         "chooses = { from = ['low', 'very low', 'high'], answer = 'very low' }",
         "say('Very low.')",
