@@ -1306,6 +1306,7 @@ class Block(NamedTuple):
     run: Callable[..., Any]
     origin: tuple[int, ...]
     shapes: Mapping[str, Shape]
+    writes: bool  # whether a transaction may set, create or delete
 
     def line_of(self, error: BaseException) -> int:
         """The line of the source at which this run-time error arose; 0 where not known."""
@@ -1315,6 +1316,9 @@ class Block(NamedTuple):
                 line = self.origin[trace.tb_lineno - 1]
             trace = trace.tb_next
         return line
+
+
+_WRITING = ("T.set(", "T.create(", "T.delete(")
 
 
 def compile_block(source: str, scope: Scope, after: Mapping[str, str] = {}) -> Block:
@@ -1347,7 +1351,8 @@ def compile_block(source: str, scope: Scope, after: Mapping[str, str] = {}) -> B
         raise BadExpression(line, 1,
             "break or continue outside a loop, or too many loops") from None
     exec(generated, {**_HELPERS, "__name__": "block"}, made)
-    return Block(source, made["run"], tuple(writer.origin), shapes)
+    writes = any(verb in line for line in writer.lines for verb in _WRITING)
+    return Block(source, made["run"], tuple(writer.origin), shapes, writes)
 
 
 # ============================================================================
@@ -1809,7 +1814,7 @@ _KIND_KEYS = {  # kind -> (keywords beyond the common ones, effects it may have)
     "create": ({"entity", "set"}, ("write", "irreversible")),
     "update": ({"entity", "set"}, ("write", "irreversible")),
     "delete": ({"entity"}, ("write", "irreversible")),
-    "transaction": ({"args", "script", "result"}, ("write", "irreversible")),
+    "transaction": ({"args", "script", "result"}, ("write", "irreversible", "read")),
     "python": ({"args", "returns"}, ("read", "write", "irreversible")),
 }
 _TOOL_KEYS = {
@@ -1944,8 +1949,9 @@ class EntityReader:
 
     @property
     def actor_names(self) -> dict[str, Shape]:
-        """The variable `actor`, where the world has actors."""
-        return {"actor": Shape("row", self.actor)} if self.actor else {}
+        """The variables `now` (the logical time) and `actor`, where the world has actors."""
+        actor = {"actor": Shape("row", self.actor)} if self.actor else {}
+        return {"now": Shape("value"), **actor}
 
     def _read_scopes(self, table: dict[str, Any]) -> None:
         for name, entity in list(self.entities.items()):
@@ -2036,6 +2042,8 @@ class ContractReader(EntityReader):
             return None
         arguments = self._arguments(keys, entity, path)
         block = self._transaction(keys, arguments, path) if "script" in own else None
+        if block and block.writes and effect == "read":
+            self.findings.add((*path, "effect"), effect, "write: its script changes rows")
         return Tool(name, keys["kind"], effect, entity.name if entity else "",
             keys.get("description", ""), arguments, tuple(keys.get("sort", ())),
             tuple(keys.get("fields", ())), self._guards(keys, arguments, entity, path),
@@ -3199,10 +3207,10 @@ def sees_all(session: Session, entity: Entity) -> bool:
 
 
 def actor_names(session: Session) -> dict[str, Any]:
-    """The variable `actor`: the actor's row as it stands."""
+    """The variables `actor`, the actor's row as it stands, and `now`, the logical time."""
     actor = session.world.contract.actor
     row = session.row(actor, session.actor) if actor else None
-    return {"actor": MISSING if row is None else row}
+    return {"actor": MISSING if row is None else row, "now": session.clock}
 
 
 def _surrogate(value: Any) -> bool:
@@ -3276,8 +3284,8 @@ class Gateway:
         fault = self._fault(name)
         if fault and fault.when == "before":
             return refusal(fault.code, "the service did not answer; nothing was done")
-        self._confirm(tool, arguments)
         try:
+            self._confirm(tool, arguments)
             observation = RUN[tool.kind](self, tool, arguments, row)
         except Refused:
             if self.counts is not None:
@@ -3994,6 +4002,7 @@ def tokens(text: str) -> tuple[str, ...]:
 
 
 def _plain_number(word: str) -> str:
+    word = word.removesuffix("'s")
     if _GROUPED.fullmatch(word):
         word = word.replace(",", "")
     if _DECIMAL.fullmatch(word):
@@ -4032,16 +4041,27 @@ def negated(words: Sequence[str], at: int, reach: int = NEGATOR_REACH) -> bool:
     return False
 
 
+_COMPOUND = re.compile(r"(?<=\w)[,/:.](?=[^\W\d_])|(?<=[^\W\d_])[,/:.](?=\w)")
+
+
 def asserted(text: str, phrase: str) -> bool:
     """Whether a text asserts a phrase: it stands there as tokens, once at least not negated.
+
+    A phrase with a negator of its own is not negated again; "done/refunded" says both.
 
     >>> asserted("It was refunded.", "refunded"), asserted("It was not refunded.", "refunded")
     (True, False)
     >>> asserted("The total is 10", "100"), asserted("ABNORMAL", "normal")
     (False, False)
+    >>> asserted("No, it was not refunded.", "not refunded"), asserted("A-1/B-2's", "b-2")
+    (True, True)
     """
-    words, sought = tokens(text), phrase_tokens(phrase)
-    return any(not negated(words, at) for at in occurrences(words, sought))
+    sought = phrase_tokens(phrase)
+    own = any(word in NEGATORS or word.endswith("n't") for word in sought)
+    for words in (tokens(text), tokens(_COMPOUND.sub(" ", text))):
+        if any(own or not negated(words, at) for at in occurrences(words, sought)):
+            return True
+    return False
 
 
 def mentions(text: str, phrases: Iterable[str]) -> str:
@@ -4313,9 +4333,7 @@ def judge_must_not_claim(evidence: Evidence, phrases: Sequence[str]) -> Finding:
 
     A negated phrase is no claim; "closed/refunded" claims both.
     """
-    apart = re.sub(r"(?<=[^\W\d_])[,/:.](?=[^\W\d_])", " ", evidence.message)
-    claimed = [phrase for phrase in phrases
-        if asserted(evidence.message, phrase) or asserted(apart, phrase)]
+    claimed = [phrase for phrase in phrases if asserted(evidence.message, phrase)]
     reason = f"claims {shown(claimed[0])}" if claimed else "claims nothing it must not"
     return Finding(not claimed, reason, claimed)
 
@@ -5040,14 +5058,15 @@ class CriterionReader(SelectorReader):
                     expected = f"one demand on it; {asked[place]} has one already"
                     self.findings.add(("criteria",), f"{slot.owner}: {slot.label}", expected)
                 asked[place] = slot.owner
-            held = any(named.kind == "holds" for named in alternative.criteria)
-            if top.get("expects") == "change" and not required and not held:
-                what = "no criterion requires a change: expects = change with an empty R"
-                self.findings.add(("expects",), "change", what)
             if top.get("expects") in ("no_change", "refusal") and required:
                 self.findings.add(("expects",), top["expects"], f"{required[0].owner} requires one")
-        if not any(alternative.criteria for alternative in alternatives):
+        named = [criterion for alternative in alternatives for criterion in alternative.criteria]
+        if not named:
             self.findings.add(("criteria",), None, "at least one criterion")
+        asks = any(criterion.slots or criterion.kind == "holds" for criterion in named)
+        if named and top.get("expects") == "change" and not asks:
+            what = "no criterion requires a change: expects = change with an empty R"
+            self.findings.add(("expects",), "change", what)
 
 
 class TaskReader(CriterionReader):
@@ -8419,6 +8438,9 @@ GRADED = [  # criteria, script, the criteria that fail
     ("abstains = true", "say('No delivery time of it is recorded.')", ""),
     ("abstains = true", "page(list_notes)\nsay('The note n0 does not include it.')", ""),
     ("must_say = ['left: 0']", "say('left: 0')", ""),
+    ("must_say = ['not refunded']", "say('No, it was not refunded.')", ""),
+    ("must_say = ['a-1', 'b-2']", "say('of A-1/B-2')", ""),
+    ("must_say = ['10']", "say('7/10')", "c"),
     (
         "chooses = { from = ['low', 'very low', 'high'], answer = 'very low' }",
         "say('Very low.')",
@@ -9108,7 +9130,7 @@ def command_seal(options: argparse.Namespace, out: Output) -> int:
 def command_check(options: argparse.Namespace, out: Output) -> int:
     """check: every problem of worlds and tasks; then what oracles and mutants do."""
     worlds, tasks = _worlds_to_check(options)
-    document, faulty = [], False
+    document, faulty, untested = [], False, 0
     for world in [] if options.json else worlds:
         rows = sum(len(table_.rows) for table_ in world.tables.values())
         name = world.contract.world
@@ -9116,6 +9138,7 @@ def command_check(options: argparse.Namespace, out: Output) -> int:
     for task in tasks:
         done = list(proofs(task))
         faulty = faulty or any(proof.faults for proof in done)
+        untested += len(uncovered(task, done))
         if options.json:
             document.append(_proof_json(task, done))
         else:
@@ -9123,7 +9146,9 @@ def command_check(options: argparse.Namespace, out: Output) -> int:
     if options.json:
         out.document({"schema": RUN_SCHEMA, "tasks": document})
     else:
-        out.lines([f"{len(tasks)} tasks checked: {'there are faults' if faulty else 'no fault'}"])
+        said = "there are faults" if faulty else "no fault"
+        said += f", {untested} criteria that no mutant fails" if untested else ""
+        out.lines([f"{len(tasks)} tasks checked: {said}"])
     return Exit.FAIL if faulty else Exit.OK
 
 
