@@ -2485,15 +2485,19 @@ def find_rows(store: Store, entity: str, fields: Mapping[str, Any]) -> list[Row]
     if KEY in fields:
         row = store.row(entity, fields[KEY])
         return [] if row is None else [row]
-    best: Sequence[Row] | None = None
+    best, through = store.bucket(entity, ALL, None), ALL
     for field in store.indexed[entity]:
         if field in fields and type(fields[field]) not in (list, dict):
             rows = store.bucket(entity, field, fields[field])
-            best = rows if best is None or len(rows) < len(best) else best
-    if best is None:
-        best = store.bucket(entity, ALL, None)
-    wanted = list(fields.items())
-    return [row for row in best if all(same(row.get(k, MISSING), v) for k, v in wanted)]
+            if len(rows) < len(best):
+                best, through = rows, field
+    found = list(best)
+    for name, value in fields.items():
+        if type(value) is not str:  # 1, 1.0 and True share a bucket
+            found = [row for row in found if same(row.get(name, MISSING), value)]
+        elif name != through:
+            found = [row for row in found if row.get(name) == value]
+    return found
 
 
 def indexed_fields(contract: Contract, entity: Entity) -> list[str]:
@@ -2763,7 +2767,7 @@ UNTOUCHED = _Untouched()
 
 
 class Bucket:
-    """A layer's part of one indexed value: how many parent rows it hides, what it adds."""
+    """A layer's part of one indexed value: rows of the parent that left it, rows that came."""
 
     __slots__ = ("hidden", "keys")
 
@@ -2772,23 +2776,28 @@ class Bucket:
         self.keys: list[str] = []  # sorted
 
 
+_NO_CHANGE = Bucket()
+
+
 class View(Sequence[Row]):
     """The parent's rows of one value with the layer's changes merged in, in key order."""
 
-    __slots__ = ("base", "key", "keys", "over", "size")
+    __slots__ = ("base", "field", "key", "keys", "over", "size", "value")
 
     def __init__(self, base: Sequence[Row], over: Mapping[str, Row | None], bucket: Bucket,
-            key: str) -> None:
-        self.base, self.over, self.keys, self.key = base, over, bucket.keys, key
+            place: tuple[str, str, Any]) -> None:
+        self.base, self.over, self.keys = base, over, bucket.keys
+        self.key, self.field, self.value = place  # name of the key, indexed field, its value
         self.size = len(base) - bucket.hidden + len(bucket.keys)
 
     def __len__(self) -> int:
         return self.size
 
     def __iter__(self) -> Iterator[Row]:
-        over, key, own = self.over, self.key, 0
-        for row in self.base:
-            if row[key] in over:
+        over, key, field, own = self.over, self.key, self.field, 0
+        for below in self.base:
+            row = over.get(below[key], below)
+            if row is None or (field and row.get(field, MISSING) != self.value):
                 continue
             while own < len(self.keys) and self.keys[own] < row[key]:
                 yield over[self.keys[own]]  # type: ignore[misc]
@@ -2809,13 +2818,6 @@ class View(Sequence[Row]):
 
 
 _NOTHING_OVER: dict[str, Row | None] = {}
-
-
-def _stays(old: Row | _Untouched | None, new: Row | _Untouched | None, field: str) -> bool:
-    """Whether a row that is replaced stays in the bucket of a field."""
-    if old is None or new is None or isinstance(old, _Untouched) or isinstance(new, _Untouched):
-        return False
-    return not field or old.get(field, MISSING) is new.get(field, MISSING)
 
 
 class Layer:
@@ -2848,10 +2850,9 @@ class Layer:
         base = self.parent.bucket(entity, field, value)
         if self.over is None or self.buckets is None or entity not in self.over:
             return base
-        found = self.buckets.get((entity, field, value))
-        if found is None:
-            return base
-        return View(base, self.over[entity], found, self.world.contract.entities[entity].key)
+        found = self.buckets.get((entity, field, value), _NO_CHANGE)
+        key = self.world.contract.entities[entity].key
+        return View(base, self.over[entity], found, (key, field, value))
 
     def row_text(self, entity: str, row: Row) -> str:
         """The canonical encoding of a row of this state, made once."""
@@ -2876,24 +2877,22 @@ class Layer:
                 yield entity, key, self.parent.row(entity, key), self.row(entity, key)
 
     def put(self, entity: str, key: str, new: Row | _Untouched | None) -> None:
-        """Replace, remove (None) or let go (UNTOUCHED) a row, and keep the index."""
+        """Replace, remove (None) or let go (UNTOUCHED) a row, and keep the index.
+
+        Only values that change are touched: elsewhere a view finds the new row in the old's place.
+        """
         if self.over is None or self.buckets is None:
             self.over, self.buckets = {}, {}
         rows = self.over.setdefault(entity, {})
-        old: Row | _Untouched | None = rows.get(key, UNTOUCHED)
         base = self.parent.row(entity, key)
+        old = rows.get(key, base)
+        after = base if isinstance(new, _Untouched) else new
         for field in self.world.indexed[entity]:
-            if _stays(old, new, field):
-                continue
-            if isinstance(old, _Untouched):
-                self._hide(entity, field, base, 1)
-            elif old is not None:
-                keys = self._bucket(entity, field, old).keys
-                del keys[bisect.bisect_left(keys, key)]
-            if isinstance(new, _Untouched):
-                self._hide(entity, field, base, -1)
-            elif new is not None:
-                bisect.insort(self._bucket(entity, field, new).keys, key)
+            was, now = _indexed(old, field), _indexed(after, field)
+            if was != now:
+                below = _indexed(base, field)
+                self._count((entity, field), key, below, was, -1)
+                self._count((entity, field), key, below, now, 1)
         if isinstance(new, _Untouched):
             rows.pop(key, None)
         else:
@@ -2901,18 +2900,24 @@ class Layer:
         if self.texts is not None:
             self.texts.pop((entity, key), None)
 
-    def _bucket(self, entity: str, field: str, row: Row) -> Bucket:
+    def _count(self, place: tuple[str, str], key: str, below: Any, value: Any, by: int) -> None:
+        """Note (or take back) that a row has this value where the parent's has another."""
         assert self.buckets is not None
-        value = row.get(field, MISSING) if field else None
-        place = (entity, field, value)
-        found = self.buckets.get(place)
-        if found is None:
-            found = self.buckets[place] = Bucket()
-        return found
+        if value == below:
+            return
+        if below is not UNTOUCHED:
+            self.buckets.setdefault((*place, below), Bucket()).hidden += by
+        if value is not UNTOUCHED:
+            keys = self.buckets.setdefault((*place, value), Bucket()).keys
+            at = bisect.bisect_left(keys, key)
+            keys[at : at + (by < 0)] = [key] if by > 0 else []
 
-    def _hide(self, entity: str, field: str, base: Row | None, by: int) -> None:
-        if base is not None:
-            self._bucket(entity, field, base).hidden += by
+
+def _indexed(row: Row | None, field: str) -> Any:
+    """The value under which a row is indexed; UNTOUCHED where there is no row."""
+    if row is None:
+        return UNTOUCHED
+    return row.get(field, MISSING) if field else None
 
 
 class Write(NamedTuple):
@@ -5746,10 +5751,15 @@ class Record(NamedTuple):
 
 
 def parse_line(line: str) -> dict[str, Any] | None:
-    """One line of evidence, or None where it is none."""
+    """One line of evidence, or None where it is none.
+
+    Less strict than `decode`, and faster: replay compares the bytes, so nothing slips through.
+    """
     try:
-        value = decode(line)
-    except BadText:
+        if line.count("[") + line.count("{") > MAX_DEPTH:
+            scan(line)
+        value = _row_decoder.decode(line)
+    except (ValueError, RecursionError):
         return None
     good = type(value) is dict and type(value.get("attempt")) is str
     return value if good and type(value.get("event")) is str else None
