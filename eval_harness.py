@@ -1416,11 +1416,13 @@ class Findings:
         self.problems: list[Problem] = []
         self.of_rows: set[Problem] = set()  # those that a fault of a row may have caused
         self.of_names: set[Problem] = set()  # ... or that of a contract, which left a name out
+        self.left_out: set[str] = set()  # names of a contract that could not be declared
 
     def line(self, path: Path_) -> int:
         """The line of a path, or of the nearest table around it."""
-        while path and path not in self.lines:
+        while path and path not in self.lines and (*path, 0) not in self.lines:
             path = path[:-1]
+        path = path if path in self.lines else (*path, 0)
         return self.lines.get(path, 0)
 
     def add(self, path: Path_, found: Any, expected: str) -> None:
@@ -1756,6 +1758,11 @@ class Contract:
     tools: Mapping[str, Tool]
 
     @property
+    def usable(self) -> bool:
+        """Whether every entity has a key among its fields: else nothing can be read against it."""
+        return all(entity.key in entity.fields for entity in self.entities.values())
+
+    @property
     def schema(self) -> Schema:
         """Entity -> field -> entity referred to: what the expression compiler needs."""
         return {name: {field.name: field.ref for field in entity.fields.values()}
@@ -1999,14 +2006,23 @@ class ContractReader(EntityReader):
         self._read_entities(top.get("entities", {}))
         self.actor = actor.get("entity", "")
         if self.actor and self.actor not in self.entities:
-            self.findings.add(("actor", "entity"), self.actor, "an entity was expected")
+            hint = _close(self.actor, self.entities)
+            self.findings.add(("actor", "entity"), self.actor, f"an entity was expected{hint}")
             self.actor = ""
         self._read_scopes(top.get("entities", {}))
         tools = {name: tool for name, spec in top.get("tools", {}).items()
             if (tool := self._tool(name, spec)) is not None}
-        return Contract(top.get("world", ""), top.get("title", ""), clock.get("start", ""),
-            clock.get("step", 0), Policy(**policy), self.actor, actor.get("default"), self.entities,
-            tools)
+        return Contract(
+            top.get("world", ""),
+            top.get("title", ""),
+            clock.get("start", ""),
+            clock.get("step", 0),
+            Policy(**policy),
+            self.actor,
+            actor.get("default") if self.actor else None,
+            self.entities,
+            tools,
+        )
 
     def _check_heads(self, top: dict[str, Any], clock: dict[str, Any],
             policy: dict[str, Any]) -> None:
@@ -2023,8 +2039,11 @@ class ContractReader(EntityReader):
     def _tool(self, name: str, spec: Any) -> Tool | None:
         path: Path_ = ("tools", name)
         kind = spec.get("kind") if type(spec) is dict else None
+        self.findings.left_out.add(name)  # until it is whole
         if type(kind) is not str or kind not in _KIND_KEYS:
-            self.findings.keys(spec, _TOOL_KEYS if type(spec) is dict else {}, path)
+            named = {"kind": spec["kind"]} if type(spec) is dict and "kind" in spec else {}
+            self.findings.keys(named if type(spec) is dict else spec,
+                {"kind": _TOOL_KEYS["kind"]}, path)
             return None
         own, effects = _KIND_KEYS[kind]
         allowed = {key: rule for key, rule in _TOOL_KEYS.items() if key in own | _COMMON}
@@ -2041,6 +2060,7 @@ class ContractReader(EntityReader):
         if "entity" in own and entity is None:
             return None
         arguments = self._arguments(keys, entity, path)
+        self.findings.left_out.discard(name)
         block = self._transaction(keys, arguments, path) if "script" in own else None
         if block and block.writes and effect == "read":
             self.findings.add((*path, "effect"), effect, "write: its script changes rows")
@@ -2371,7 +2391,9 @@ class Table:
         for field in indexed:
             buckets: dict[Any, list[Row]] = {}
             for row in rows.values():
-                buckets.setdefault(row.get(field, MISSING), []).append(row)
+                value = row.get(field, MISSING)
+                value = MISSING if type(value) in (list, dict) else value  # of a row at fault
+                buckets.setdefault(value, []).append(row)
             self.index[field] = buckets
         self.texts: dict[str, str] = {}  # key -> encoding, filled as rows are recorded
         self.words: dict[
@@ -2393,7 +2415,7 @@ _NO_ROWS: tuple[Row, ...] = ()
 class World:
     """A frozen world. All methods read; nothing here changes but caches of encodings."""
 
-    __slots__ = ("code", "contract", "indexed", "manifest", "sha256", "tables")
+    __slots__ = ("code", "contract", "indexed", "manifest", "missing", "sha256", "tables")
 
     def __init__(
         self,
@@ -2403,6 +2425,7 @@ class World:
         code: Mapping[str, Callable[..., Any]] = {},
     ) -> None:
         self.contract, self.tables, self.manifest, self.code = contract, tables, manifest, code
+        self.missing: frozenset[str] = frozenset()  # names that faults of the input left out
         self.sha256 = digest("".join(f"{sha}  {name}\n" for name, sha in sorted(manifest.items())))
         self.indexed = {name: tuple(table.index) for name, table in tables.items()}
 
@@ -2522,6 +2545,17 @@ class RowCheck(NamedTuple):
     lost: bool = False  # nothing of it could be read
 
     @property
+    def whole(self) -> bool:
+        """Whether every row of the file is there, be it right or wrong."""
+        return self.keyed and self.lines is None and len(self.by_key()) == len(self.rows)
+
+    def by_key(self) -> dict[str, Row]:
+        """The rows that have a key, by it."""
+        key = self.entity.key
+        return {row[key]: row for row in self.rows
+            if type(row) is dict and type(row.get(key)) is str}
+
+    @property
     def keyed(self) -> bool:
         """Whether the contract names a key that the rows can have."""
         return self.entity.key in self.entity.fields
@@ -2628,28 +2662,24 @@ class _Keys(dict[str, Any]):
         return _Anything()
 
 
-def _check_rows(checks: Sequence[RowCheck]) -> tuple[list[Problem], list[set[int]]]:
-    """The problems of all rows, and for each file the indexes of the rows at fault."""
+def _check_rows(checks: Sequence[RowCheck]) -> list[Problem]:
+    """The problems of all rows."""
     keys: dict[str, Any] = _Keys()
     problems: list[Problem] = []
-    faulty = []
     for check in (check for check in checks if not check.lost and check.keyed):
-        name = check.entity.key
-        keys[check.entity.name] = {row[name]: row for row in check.rows
-            if type(row) is dict and type(row.get(name)) is str}
+        keys[check.entity.name] = check.by_key()
     for check in checks:
         odd = fast_validator(check.entity)(check.rows, keys)
         lines = check.line_numbers() if odd else []
         for index in odd:
             problems += _row_problems(check, index, lines[index], keys)
-        faulty.append(set(odd))
         head = check.entity.new_id.partition("{n}")[0]
         if not check.keyed:
             continue
         known = {} if check.lost else keys[check.entity.name]
         if len(known) != len(check.rows) or not head or any(k.startswith(head) for k in known):
             problems += _key_problems(check)
-    return problems, faulty
+    return problems
 
 
 def folder_files(folder: Path) -> dict[str, bytes]:
@@ -2698,7 +2728,8 @@ def build_world(files: Mapping[str, bytes], label: str,
         code: bool = False) -> tuple[World, list[Problem]]:
     """Validate, load and index a world from its files, with every problem that they have.
 
-    Rows at fault are left out, so that tasks can still be checked; nothing runs on such a world.
+    So that tasks can still be checked, rows at fault stay where they can; nothing runs on such a
+    world. What was left out stands in `missing`.
     Raises InvalidInput where the contract is no TOML at all, HarnessError where the world holds
     Python and `code` does not allow it.
     """
@@ -2716,14 +2747,11 @@ def build_world(files: Mapping[str, bytes], label: str,
             continue
         if name.removesuffix(".json") not in contract.entities:
             problems.append(Problem(f"{label}/{name}", 0, "file", "", "belongs to no entity"))
-    found, odd = _check_rows(checks)
-    problems += found
+    problems += _check_rows(checks)
+    missing = {*findings.left_out, *contract.entities} - {c.entity.name for c in checks if c.whole}
     tables = {n: Table(e, {}, ()) for n, e in contract.entities.items()}
-    for check, faulty in zip(checks, odd, strict=True):
-        if not check.keyed:
-            continue
-        good = [row for index, row in enumerate(check.rows) if index not in faulty]
-        keyed = {row[check.entity.key]: row for row in (good if faulty else check.rows)}
+    for check in (check for check in checks if check.keyed):
+        keyed = check.by_key()
         if any(map(operator.gt, keyed, itertools.islice(keyed, 1, None))):
             keyed = dict(sorted(keyed.items()))
         indexed = indexed_fields(contract, check.entity)
@@ -2731,6 +2759,7 @@ def build_world(files: Mapping[str, bytes], label: str,
     hashes = {name: digest(data) for name, data in files.items()}
     functions = _world_functions(contract, files, label, code, problems)
     world = World(contract, tables, hashes, functions)
+    world.missing = frozenset(missing)
     actor = contract.default_actor
     if actor is not None and contract.actor and world.row(contract.actor, actor) is None:
         findings.add(("actor", "default"), actor, f"a key of {contract.actor}")
@@ -5147,6 +5176,8 @@ class TaskReader(CriterionReader):
         actor = self.contract.default_actor
         if "actor" in keys:
             with self.collecting():
+                if not self.contract.actor:
+                    raise BadTask((*path, "actor"), keys["actor"], "a world with [actor] entity")
                 actor = self.value((*path, "actor"), keys["actor"])
                 if type(actor) is not str or self.base.row(self.contract.actor, actor) is None:
                     raise Unmet((*path, "actor"), actor, f"a key of {self.contract.actor}")
@@ -5551,15 +5582,23 @@ def _read_case_file(file: str, data: bytes) -> Iterator[tuple[dict[str, Any], Fi
         yield table, findings
 
 
-def build_tasks(world: World, files: Mapping[str, bytes], label: str, scripts: bool = True,
-        whole: bool = True) -> tuple[list[Task], list[Problem]]:
-    """All tasks of a world from its files, and every problem that they have.
+def _consequence(problem: Problem, findings: Findings, world: World) -> bool:
+    """Whether what a faulty world left out may have caused a task's problem."""
+    if problem in findings.of_names:
+        return any(name in str(problem) for name in world.missing)
+    return problem in findings.of_rows and bool(world.missing & world.tables.keys())
 
-    Without `whole` (the world has faults) what rows or declared names decide is not reported.
-    """
+
+def build_tasks(world: World, files: Mapping[str, bytes], label: str,
+        scripts: bool = True) -> tuple[list[Task], list[Problem]]:
+    """All tasks of a world from its files, and every problem that they have."""
     tasks: list[Task] = []
     problems: list[Problem] = []
+    held = 0
     homes: dict[str, str] = {}
+    if not world.contract.usable:
+        said = "are not checked before each entity has a key"
+        return [], [Problem(label, 0, "tasks", "", said)] if files else []
     for name, data in sorted(files.items()):
         file = f"{label}/{name}"
         try:
@@ -5571,10 +5610,14 @@ def build_tasks(world: World, files: Mapping[str, bytes], label: str, scripts: b
                 if task is not None:
                     _check_task_name(task, name, homes, findings)
                     tasks.append(task)
-                doubtful = findings.of_rows | findings.of_names
-                problems += [p for p in findings.problems if whole or p not in doubtful]
+                shown_ = [p for p in findings.problems if not _consequence(p, findings, world)]
+                held += len(findings.problems) - len(shown_)
+                problems += shown_
         except InvalidInput as error:
             problems += error.problems
+    if held:
+        said = f"{held} more problems are held back: they may follow from what the world lacks"
+        problems.append(Problem(label, 0, "tasks", "", said))
     return sorted(tasks, key=lambda task: task.id), problems
 
 
@@ -6477,7 +6520,9 @@ class Attempt:
             raise Ended("turn_limit")
 
     def call(self, tool: str, raw: str) -> Observation:
-        """The only door of the agent."""
+        """The only door of the agent; raises TypeError unless both are texts."""
+        if type(tool) is not str or type(raw) is not str:
+            raise TypeError("a tool's name and the JSON text of its arguments")
         self._spend()
         try:
             observation = self.gateway.call(tool, raw)
@@ -6495,6 +6540,8 @@ class Attempt:
         agent.start(brief_of(self.spec.task))
         while True:
             answer = agent.reply(said, self.call)
+            if type(answer) is not str:
+                raise TypeError("a reply is a text")
             if self.recorder.calls + self.recorder.messages >= self.spec.limits.turns:
                 raise Ended("turn_limit")
             self.recorder.message("agent", answer)
@@ -6678,7 +6725,7 @@ def read_world_and_tasks(seeds: Path, tasks: Path, labels: tuple[str, str], scri
         raise InvalidInput([*error.problems, *_toml_problems(tasks, labels[1])]) from None
     found: list[Task] = []
     if tasks.is_dir():
-        found, more = build_tasks(world, task_files(tasks), labels[1], scripts, not problems)
+        found, more = build_tasks(world, task_files(tasks), labels[1], scripts)
         problems = [*problems, *more]
     return world, found, problems
 
@@ -6722,7 +6769,11 @@ def load_library(root: Path, label: str = "", scripts: bool = True, code: bool =
         if world.contract.world != folder.name:
             expected = f"the folder's own name, {folder.name}"
             found_name = shown(world.contract.world)
-            problems.append(Problem(f"{labels[0]}/contract.toml", 0, "world", found_name, expected))
+            line = toml_lines(read[f"seeds/{folder.name}/contract.toml"].decode()).get(
+                ("world",), 0
+            )
+            file = f"{labels[0]}/contract.toml"
+            problems.append(Problem(file, line, "world", found_name, expected))
         worlds[folder.name] = world
         tasks.update({task.name: task for task in found})
         files.update(read)
@@ -7162,7 +7213,15 @@ def grade_run(folder: Path, code: bool = False) -> Result:
     problems += _unlisted(folder / "inputs", document["inputs"])
     if sums := seal_sums(folder):
         problems += _changed_files(folder, sums, "")
-    library = load_library(folder / "inputs", "inputs/", False, code)
+    try:
+        library = load_library(folder / "inputs", "inputs/", False, code)
+    except InvalidInput as error:  # they were sound when they were archived
+        if not problems:
+            raise
+        changed = [
+            Problem("inputs", 0, said, "", "the archive is not as it was") for said in problems
+        ]
+        raise InvalidInput([*changed, *error.problems]) from None
     problems += _other_revision(document, library, plan)
     records, torn = read_records(folder)
     names = [entry.identity.name for entry in plan]
@@ -7288,7 +7347,7 @@ def _write_lines(image: Sequence[Any], contract: Contract) -> Iterator[str]:
     for field in sorted((before.keys() | after.keys()) - managed):
         old, new = before.get(field, MISSING), after.get(field, MISSING)
         if not same(old, new):
-            yield f"{name}.{printable(field)}: {_short(old)} -> {_short(new)}"
+            yield f"{name}.{place_of((field,))}: {_short(old)} -> {_short(new)}"
 
 
 def _call_lines(event: Mapping[str, Any], contract: Contract) -> Iterator[str]:
@@ -7937,6 +7996,33 @@ def contract_faults() -> Iterator[str]:
         problems = build_world(odd_files(contract=text.encode()), "odd")[1]
         if not any(said in str(problem) and problem.line for problem in problems):
             raise Wrong(f"{new}: {[str(p) for p in problems]}")
+        yield new
+
+
+@test
+def faults_together() -> Iterator[str]:
+    """A fault of the world hides none of a task, but for those that it may have caused."""
+    task = (
+        'id = "t"\ninstruction = "?"\nexpects = "change"\n'
+        '[targets]\nnone = "one item where id == 1"\n'
+        '[[criteria]]\nid = "c"\nchange = "itm"\nset = { qty = 1 }\n'
+        '[[criteria]]\nid = "d"\ncalled = "get_itm"\n[[criteria]]\nid = "e"\ncalled = "move"\n'
+    )
+    all_four = ["targets.none", "criteria[0].change", "criteria[1].called"]
+    for old, new, places in (
+        ("", "", all_four),
+        ("step = 60", "step = 0", all_four),
+        ("page_cap = 3", "page_cap = 0", all_four),
+        ('kind = "transaction"', 'kind = "transacted"', [*all_four, "tasks"]),
+        ('[actor]\nentity = "item"', '[actor]\nentity = "itm"', all_four),
+        ('[entities.note]\nkey = "id"', '[entities.note]\nkey = "idd"', ["tasks"]),
+        ('[entities.note]\nkey = "id"', "[entities.note]", ["tasks"]),
+        ("[entities.note]", "[entities.nte]", ["tasks"]),
+    ):
+        contract = ODD_CONTRACT.replace(old, new, 1) if old else ODD_CONTRACT
+        world = build_world(odd_files(contract=contract.encode()), "odd")[0]
+        problems = build_tasks(world, {"t.toml": task.encode()}, "odd")[1]
+        expect(sorted(p.place for p in problems), sorted(places), new)
         yield new
 
 
@@ -9220,7 +9306,7 @@ def _check_path(path: Path, text: str,
         seeds = near if near.is_dir() else _root(options) / "seeds" / name
         world, problems = load_world(seeds, f"seeds/{name}", code)
         files = {path.name: read_bytes(path)}
-        tasks, more = build_tasks(world, files, str(Path(text).parent), True, not problems)
+        tasks, more = build_tasks(world, files, str(Path(text).parent))
         problems = [*problems, *more]
     else:
         raise HarnessError(f"{printable(text)}: a world folder or a task file was expected")
