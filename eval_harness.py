@@ -1957,8 +1957,10 @@ class EntityReader:
     @property
     def actor_names(self) -> dict[str, Shape]:
         """The variables `now` (the logical time) and `actor`, where the world has actors."""
-        actor = {"actor": Shape("row", self.actor)} if self.actor else {}
-        return {"now": Shape("value"), **actor}
+        known = {"actor": Shape("row", self.actor)} if self.actor else {}
+        if not known and "actor" in self.table:
+            known = {"actor": Shape()}  # its own fault is said elsewhere
+        return {"now": Shape("value"), **known}
 
     def _read_scopes(self, table: dict[str, Any]) -> None:
         for name, entity in list(self.entities.items()):
@@ -2668,7 +2670,7 @@ def _check_rows(checks: Sequence[RowCheck]) -> list[Problem]:
     problems: list[Problem] = []
     for check in (check for check in checks if not check.lost and check.keyed):
         keys[check.entity.name] = check.by_key()
-    for check in checks:
+    for check in (check for check in checks if check.entity.fields):
         odd = fast_validator(check.entity)(check.rows, keys)
         lines = check.line_numbers() if odd else []
         for index in odd:
