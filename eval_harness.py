@@ -6895,7 +6895,7 @@ def plan_demo(tasks: Sequence[Task]) -> list[tuple[Entry, Spec]]:
         ("oracle-killed", first.limits, "killed", Prediction(None, LOST, None, None, ())),
     ):
         spec = spec_for(first, oracle._replace(name=name), limits)
-        prediction = prediction or _cut_off(first, spec)
+        prediction = prediction or _cut_off(first)
         planned.append((Entry(spec.identity, limits, damage, prediction), spec))
     return planned
 
@@ -6910,16 +6910,11 @@ def _predicted(task: Task, agent: AgentKind) -> Prediction:
     return Prediction("completed", VERIFIED, "failed", verdict, tuple(sorted(mutant.fails)))
 
 
-def _cut_off(task: Task, spec: Spec) -> Prediction:
-    """Two turns are enough for no change and no answer: everything that asks for one fails."""
-    silent = grade(record_of(dataclasses.replace(spec, make=Silent, limits=task.limits)), task)
-    read = {"read_all", "no_refused_calls"}
-    kinds = {check.criterion: check.kind for check in silent.checks}
-    fails = {name for name in silent.failed if kinds[name] not in read}
-    seen = grade(record_of(spec), task, spec.limits)
-    fails |= {name for name in seen.failed if kinds[name] in read}
-    return Prediction("turn_limit", VERIFIED, "failed", "failed",
-        tuple(sorted(fails | {"completed"})))
+def _cut_off(task: Task) -> Prediction:
+    """Two turns are as good as none: all fails that an agent fails which does nothing."""
+    silent = grade(record_of(spec_for(task, AgentKind("null", Silent))), task)
+    fails = tuple(sorted(silent.failed | {"completed"}))
+    return Prediction("turn_limit", VERIFIED, "failed", "failed", fails)
 
 
 def damaged(lines: Sequence[str], damage: str) -> str:
@@ -7783,10 +7778,9 @@ def typed_equality() -> Iterator[str]:
 
 @test
 def expressions() -> Iterator[str]:
-    """Values of expressions, worked out by hand; None stands for void."""
+    """Values of expressions, worked out by hand."""
     table_: dict[str, Any] = {
         "1 + 2 * 3 - 4": 3,
-        "7 // 2, 7 % 3": None,
         "[7 // 2, 7 % 3, -7 // 2, 1 / 4]": [3, 1, -4, 0.25],
         "1 < 2 < 3": True,
         "1 < 2 > 3": False,
@@ -7816,11 +7810,10 @@ def expressions() -> Iterator[str]:
         "lower('AbC')": "abc",
     }
     for source, expected in table_.items():
-        if expected is not None:
-            found = compile_expression(source).evaluate({}, None)
-            if not same(found, expected):
-                raise Wrong(f"{source}: {found!r}")
-            yield source
+        found = compile_expression(source).evaluate({}, None)
+        if not same(found, expected):
+            raise Wrong(f"{source}: {found!r}")
+        yield source
 
 
 @test
@@ -8932,7 +8925,7 @@ def limits_and_errors() -> Iterator[str]:
         ("x = get_item(id='zz')\nsay(f'{x.name}')", None, "error", "agent"),
         ("one([])", None, "error", "agent"),
         ("for i in range(3):\n    if i == 5:\n        y = 1\nsay(y)", None, "error", "agent"),
-        ("get_item(id=missing)" if False else "say([1])", None, "error", "agent"),
+        ("say([1])", None, "error", "agent"),
     ):
         record = run_script(task, source, limits)
         end = record.events[-1]
