@@ -7620,6 +7620,11 @@ filters = ["item"]
 kind = "create"
 entity = "note"
 set = ["item", "body", "kind"]
+[tools.tell]
+kind = "transaction"
+args.id = { type = "text", ref = "item" }
+script = "create(note, item=id, body='told')"
+result = { item = "=item(id=id)" }
 [tools.move]
 kind = "transaction"
 args.source = { type = "text", ref = "item" }
@@ -8161,29 +8166,31 @@ def bad_calls() -> Iterator[str]:
     yield from (f"{tool[:12]} {raw[:30]}" for tool, raw, _ in table_)
 
 
+def _world_digest(world: World) -> str:
+    rows = {name: list(table_.rows.values()) for name, table_ in world.tables.items()}
+    return digest(encode(rows))
+
+
 @test
 def ruined_results() -> Iterator[str]:
     """What a caller does to a returned row reaches nobody."""
     world = odd_world()
-    before = {key: encode(row) for key, row in world.tables["item"].rows.items()}
+    before = _world_digest(world)
     gateway = Gateway(Session(world, "a/b"), Setting(world, "a/b"))
     gateway.call("set_item", '{"id":"plain","tags":["a"]}')
-    for tool, raw in (
-        ("get_item", '{"id":".."}'),
-        ("list_items", "{}"),
-        ("get_item", '{"id":"plain"}'),
-    ):
+    gateway.call("make_note", '{"item":"..","body":"new"}')
+    for tool, raw in (("get_item", '{"id":".."}'), ("list_items", "{}"),
+            ("get_item", '{"id":"plain"}'), ("list_notes", "{}"), ("list_notes", '{"item":".."}')):
         answer = gateway.call(tool, raw)
         text, value = answer.text, answer.value()
         for row in value.get("items", [value]):
-            row["tags"].append("ruined")
-            row["qty"] = -1
+            row.get("tags", []).append("ruined")
+            row["id"] = "ruined"
             row.clear()
         expect(gateway.call(tool, raw).text, text, tool)
         expect(encode({"result": answer.value(), "status": "ok"}), text, tool)
         yield f"{tool} {raw}"
-    after = {key: encode(row) for key, row in world.tables["item"].rows.items()}
-    expect(after, before, "the world is as it was")
+    expect(_world_digest(world), before, "the world is as it was")
     yield "world"
 
 
@@ -8333,12 +8340,33 @@ def user_and_confirmation() -> Iterator[str]:
     for source, fails in table_.items():
         expect(set(graded(task, source).failed), fails, source)
         yield source
+    yield from _approval_holds_once()
     closed = dataclasses.replace(odd_world().contract.policy, irreversible="closed")
     session = Session(odd_world(), "a/b")
     session.policy = closed
     answer = Gateway(session, Setting(odd_world())).call("drop_note", '{"id":"n1"}')
     expect(answer.code, "forbidden", "a closed lane does not open")
     yield "closed"
+
+
+def _approval_holds_once() -> Iterator[str]:
+    """The same call again, when it would have an effect again, must be confirmed again."""
+    text = ODD_CONTRACT.replace(
+        '[tools.set_item]\nkind = "update"',
+        '[tools.set_item]\neffect = "irreversible"\nkind = "update"',
+    )
+    world, problems = build_world(odd_files(contract=text.encode()), "odd")
+    expect(problems, [])
+    setting = Setting(world, "a/b", replies=(Reply("confirms", "Yes.", "set_item"),))
+    gateway = Gateway(Session(world, "a/b"), setting)
+    call, move = (
+        ("set_item", '{"id":"a/b","qty":7}'),
+        ("move", '{"source":"a/b","dest":"..","n":2}'),
+    )
+    codes = [gateway.call(*step).code
+        for step in (call, ("ask_user", '{"question":"?"}'), call, move, call)]
+    expect(codes, ["confirmation_required", "", "", "", "confirmation_required"])
+    yield "holds once"
 
 
 # ---- criteria --------------------------------------------------------------
@@ -8554,6 +8582,8 @@ GRADED = [  # criteria, script, the criteria that fail
     ("read_before_write = 'item'", "set_item(id='plain', qty=1)\nget_item(id='plain')", "c"),
     ("read_before_write = 'item'", "find_items(query='true')\nset_item(id='plain', qty=1)", "c"),
     ("read_before_write = 'note'", "set_item(id='plain', qty=1)", ""),
+    ("read_before_write = 'item'", "tell(id='plain')\nset_item(id='plain', qty=1)", "c"),
+    ("read_all = 'item where qty == 0'", "tell(id='plain')", "c"),
     ("read_all = 'item where qty == 7'", "each(list_items)", ""),
     ("read_all = 'item where qty == 7'", "page(list_items)", "c"),
     ("read_all = 'item'", "each(list_items)", ""),
@@ -8981,17 +9011,37 @@ def fragments_are_canonical() -> Iterator[str]:
 
 
 @test
-def order_does_not_matter() -> Iterator[str]:
-    """Attempts interleaved over one world give the same records as alone; its hash stays."""
-    tasks = [task for task in library().tasks.values() if task.oracles][:6]
-    alone = {task.name: record_of(spec_for(task, _oracle_agents(task)[0])).lines for task in tasks}
-    before = {task.world.sha256 for task in tasks}
-    for task in reversed(tasks):
-        again = record_of(spec_for(task, _oracle_agents(task)[0])).lines
-        expect(list(again), list(alone[task.name]), task.name)
-        cold = dataclasses.replace(task, world=task.world.cold())
-        expect(cold.world.sha256 in before, True)
+def interleaved_attempts() -> Iterator[str]:
+    """With a whole other attempt before each call, an attempt's record is the one it has alone;
+    the world's rows stay what they were."""
+    tasks = [task for task in library().tasks.values() if task.oracles]
+    worlds = {task.world.sha256: task.world for task in tasks}.values()
+    before = [_world_digest(world) for world in worlds]
+    for task, other in zip(tasks, [*tasks[1:], tasks[0]], strict=True):
+        mine, theirs = (spec_for(t, _oracle_agents(t)[0]) for t in (task, other))
+        alone = [record_of(spec).lines for spec in (mine, theirs)]
+        lines: list[str] = []
+        making = Attempt(mine, lines.append)
+        making.gateway = CrowdedGateway(making.gateway, theirs)
+        making.run()
+        expect(lines, list(alone[0]), f"{task.name} among others")
+        expect(making.gateway.seen, {"".join(alone[1])}, f"{other.name} among others")
         yield task.name
+    expect([_world_digest(world) for world in worlds], before, "the worlds are as they were")
+    yield "worlds"
+
+
+class CrowdedGateway(Gateway):
+    """Lets another attempt run from beginning to end before each call of this one."""
+
+    def __init__(self, own: Gateway, other: Spec) -> None:
+        super().__init__(own.session, own.setting)
+        self.other, self.seen = other, set[str]()
+
+    def call(self, name: str, raw: str) -> Observation:
+        """As ever, but not alone."""
+        self.seen.add("".join(record_of(self.other).lines))
+        return super().call(name, raw)
 
 
 # ---- the shape of this file ------------------------------------------------
