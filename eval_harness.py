@@ -8013,7 +8013,7 @@ def faults_together() -> Iterator[str]:
         ("", "", all_four),
         ("step = 60", "step = 0", all_four),
         ("page_cap = 3", "page_cap = 0", all_four),
-        ('kind = "transaction"', 'kind = "transacted"', [*all_four, "tasks"]),
+        ('[tools.move]\nkind', '[tools.move]\nkin', [*all_four, "tasks"]),
         ('[actor]\nentity = "item"', '[actor]\nentity = "itm"', all_four),
         ('[entities.note]\nkey = "id"', '[entities.note]\nkey = "idd"', ["tasks"]),
         ('[entities.note]\nkey = "id"', "[entities.note]", ["tasks"]),
