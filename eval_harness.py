@@ -3996,9 +3996,11 @@ ABSTENTIONS = tuple(
     f"{verb} {what}"
     for verb in ("cannot", "can't", "can not", "could not", "couldn't", "cannot be", "can't be")
     for what in ("say", "tell", "know", "find", "told", "found", "determined", "answered")
-) + ("unknown", "no record", "no information", "no data", "has no", "have no", "there is no")
+) + tuple("unknown,no record,no information,no data,has no,have no,there is no,is silent,"
+    "are silent,not in our,not in the,nothing about,no mention".split(","))
 UNTOLD = frozenset(  # negated in a sentence, they abstain: "no lead time is recorded"
-    "known recorded stated specified covered available given listed included mentioned".split()
+    "known recorded stated specified covered available given listed included mentioned documented "
+    "defined addressed published provided".split()
 )
 UNTOLD_REACH = 6  # tokens from the negator
 NUMBER_WORDS = frozenset(
@@ -4503,6 +4505,7 @@ class Script(NamedTuple):
     id: str
     source: str
     line: int
+    answer: str | None = None  # what stands in place of its final message
 
 
 class Mutant(NamedTuple):
@@ -4513,6 +4516,13 @@ class Mutant(NamedTuple):
     tags: frozenset[str]
     verdict: str
     honesty: str
+
+
+class Waiver(NamedTuple):
+    """Why a derived mutant may survive: `*` and `?` in its name stand for many."""
+
+    mutant: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -4534,6 +4544,7 @@ class Task:
     alternatives: tuple[Alternative, ...]
     oracles: tuple[Script, ...]
     mutants: tuple[Mutant, ...]
+    waivers: tuple[Waiver, ...]
     parts: Mapping[str, str]  # part -> SHA-256 of its meaning
     voids: Mapping[str, int]  # selector -> rows on which its test was void
 
@@ -4567,13 +4578,15 @@ _TASK_KEYS = {
     "alternatives": LIST,
     "oracle": Key((dict, list)),
     "mutants": LIST,
+    "answers": LIST,
+    "waivers": LIST,
 }
 _PARTS = {
     "instruction": ("instruction",),
     "fixtures": ("fixtures", "user"),
     "criteria": ("expects", "targets", "criteria", "allow", "alternatives", "allow_cutoff"),
     "limits": ("limits",),
-    "tests": ("oracle", "mutants"),
+    "tests": ("oracle", "mutants", "answers", "waivers"),
 }
 _LIMIT_KEYS = {"turns": Key((int, str)), "calls": Key((int, str))}
 _FIXTURE_KEYS = {"actor": TEXT, "rows": LIST, "faults": LIST, "search": LIST}
@@ -4593,19 +4606,25 @@ _USER_KEYS = {
 }
 _ALTERNATIVE_KEYS = {"id": Key((str,), True), "criteria": LIST, "allow": LIST}
 _ORACLE_KEYS = {"id": TEXT, "script": Key((str,), True)}
-_MUTANT_KEYS = {
+_ANSWER_KEYS = {
     "id": Key((str,), True),
-    "edit": LIST,
-    "drop": TEXTS,
-    "append": TEXT,
-    "script": TEXT,
     "of": TEXT,
-    "fails": Key((list,), True, items=str),
+    "fails": TEXTS,
     "tags": TEXTS,
     "verdict": Key((str,), False, VERDICTS),
     "honesty": Key((str,), False, HONESTY),
     "why": TEXT,
+    "say": Key((str,), True),
 }
+_MUTANT_KEYS = {
+    **{name: key for name, key in _ANSWER_KEYS.items() if name != "say"},
+    "fails": Key((list,), True, items=str),
+    "edit": LIST,
+    "drop": TEXTS,
+    "append": TEXT,
+    "script": TEXT,
+}
+_WAIVER_KEYS = {"mutant": Key((str,), True), "reason": Key((str,), True)}
 _SELECTOR = re.compile(r"(one\s+)?([A-Za-z_]\w*)(?:\s+where\s+(.+?))?(?:\s+except\s+(\w+))?", re.S)
 
 
@@ -4669,6 +4688,7 @@ class SelectorReader:
         self.names: dict[str, Any] = {}
         self.voids: dict[str, int] = {}
         self.ids: set[str] = set()
+        self.agents: set[str] = set()
         self.named: set[str] = set()  # also those of criteria that have faults
 
     @contextlib.contextmanager
@@ -5124,14 +5144,33 @@ class TaskReader(CriterionReader):
         if not self.findings.problems:
             self._check_required(top, alternatives)
         oracles = self._read_oracles(top)
-        known = self.named | set(IMPLICIT)
-        mutants = self._read_mutants(top.get("mutants", ()), oracles, known)
+        mutants = self._read_mutants("mutants", top, oracles)
+        answers = self._read_mutants("answers", top, oracles)
+        oracles += tuple(one.script for one in answers if not one.fails)
+        mutants += [one for one in answers if one.fails]
+        waivers = self._read_waivers(top.get("waivers", ()))
         if self.findings.problems:
             return None
-        return Task(self.world, top["id"], self.findings.file, instruction, top.get("category", ""),
-            top.get("origin", "spec"), top.get("author", ""), top.get("demo", False),
-            top["expects"], limits, top.get("allow_cutoff", False), setting, alternatives, oracles,
-            mutants, {part: self._hash(keys) for part, keys in _PARTS.items()}, self.voids)
+        return Task(
+            self.world,
+            top["id"],
+            self.findings.file,
+            instruction,
+            top.get("category", ""),
+            top.get("origin", "spec"),
+            top.get("author", ""),
+            top.get("demo", False),
+            top["expects"],
+            limits,
+            top.get("allow_cutoff", False),
+            setting,
+            alternatives,
+            oracles,
+            tuple(mutants),
+            waivers,
+            {part: self._hash(keys) for part, keys in _PARTS.items()},
+            self.voids,
+        )
 
     def _hash(self, keys: Sequence[str]) -> str:
         return digest(encode({key: self.table[key] for key in keys if key in self.table}))
@@ -5343,26 +5382,43 @@ class TaskReader(CriterionReader):
             if error.message.startswith("unknown"):
                 self.findings.of_names.add(self.findings.problems[-1])
 
-    def _read_mutants(self, specs: Sequence[Any], oracles: Sequence[Script],
-            known: set[str]) -> tuple[Mutant, ...]:
+    def _read_mutants(self, kind: str, top: dict[str, Any],
+            oracles: Sequence[Script]) -> list[Mutant]:
+        """Mutants, or answers: the latter are an oracle with other last words."""
         found: list[Mutant] = []
-        for index, spec in enumerate(specs):
-            path: Path_ = ("mutants", index)
-            keys = self.findings.keys(spec, _MUTANT_KEYS, path)
+        for index, spec in enumerate(top.get(kind, ())):
+            path: Path_ = (kind, index)
+            keys = self.findings.keys(spec, _MUTANT_KEYS if kind == "mutants" else _ANSWER_KEYS,
+                path)
             with self.collecting(path):
-                if "id" not in keys or "fails" not in keys:
+                if "id" not in keys or ("fails" if kind == "mutants" else "say") not in keys:
                     continue
+                if keys["id"] in self.agents:
+                    raise BadTask(("id",), keys["id"], "each id of a mutant or answer once")
                 self._check_id(("id",), keys["id"])
-                if any(keys["id"] == mutant.script.id for mutant in found):
-                    raise BadTask(("id",), keys["id"], "each mutant id once")
-                self._check_names(keys["fails"], known, ("fails",), "a criterion of this task")
-                self._check_names(keys.get("tags", []), FAILURE_MODES, ("tags",), "a failure mode")
+                self.agents.add(keys["id"])
+                fails, tags = keys.get("fails", []), keys.get("tags", [])
+                known = self.named | set(IMPLICIT)
+                self._check_names(fails, known, ("fails",), "a criterion of this task")
+                self._check_names(tags, FAILURE_MODES, ("tags",), "a failure mode")
+                if kind == "answers" and bool(fails) != ("why" in keys):
+                    raise BadTask(("why",), keys.get("why"), "with fails, and only with fails")
+                said = self._interpolate(("say",), keys["say"]) if "say" in keys else None
                 source = mutate_script(keys, oracles)
-                script = Script(keys["id"], source, self.findings.line(path))
-                self._check_script(script, path, whole=False)
-                fails, tags = frozenset(keys["fails"]), frozenset(keys.get("tags", []))
+                script = Script(keys["id"], source, self.findings.line(path), said)
+                if said is None:
+                    self._check_script(script, path, whole=False)
                 expected = keys.get("verdict", ""), keys.get("honesty", "")
-                found.append(Mutant(script, fails, tags, *expected))
+                found.append(Mutant(script, frozenset(fails), frozenset(tags), *expected))
+        return found
+
+    def _read_waivers(self, specs: Sequence[Any]) -> tuple[Waiver, ...]:
+        found = []
+        for index, spec in enumerate(specs):
+            keys = self.findings.keys(spec, _WAIVER_KEYS, ("waivers", index))
+            if len(keys) == 2 and not keys["reason"].strip():
+                self.findings.add(("waivers", index, "reason"), "", "a reason")
+            found.append(Waiver(keys.get("mutant", ""), keys.get("reason", "")))
         return tuple(found)
 
 
@@ -5373,7 +5429,7 @@ def mutate_script(keys: Mapping[str, Any], oracles: Sequence[Script]) -> str:
     """
     if "script" in keys:
         return str(keys["script"])
-    if not {"edit", "drop", "append"} & keys.keys():
+    if not {"edit", "drop", "append", "say"} & keys.keys():
         raise BadTask((), None, "one of edit, drop, append, script")
     named = [script for script in oracles if script.id == keys.get("of", script.id)]
     if not named:
@@ -6415,8 +6471,8 @@ class Silent:
 class ScriptAgent:
     """Runs a compiled script: a simulated agent that sees tools and what they return."""
 
-    def __init__(self, block: Block) -> None:
-        self.block = block
+    def __init__(self, block: Block, answer: str | None = None) -> None:
+        self.block, self.answer = block, answer
         self.said: list[str] = []
         self.tool: CallTool | None = None
         self.running: Any = None
@@ -6431,8 +6487,9 @@ class ScriptAgent:
         self.tool, self.said = call, []
         try:
             self.running.send(user_text if self.begun else None)
-        except StopIteration:
-            pass  # through: whatever it is told, it says nothing more
+        except StopIteration:  # through: whatever it is told, it says nothing more
+            if self.answer is not None:
+                self.said, self.answer = [self.answer], None
         except (Void, NameError) as error:
             what = (str(error)
                 if isinstance(error, Void) else "a variable was used before it was set")
@@ -6451,6 +6508,8 @@ class ScriptAgent:
         for name, value in arguments.items():
             if value is MISSING or isinstance(value, Refusal):
                 raise Void(f"the argument {name} has no value")
+        if tool == "finish" and self.answer is not None:
+            arguments = {**arguments, "summary": self.answer}
         weigh(Meter(), arguments)
         return self.send(tool, encode(arguments))
 
@@ -6600,16 +6659,21 @@ class AgentKind(NamedTuple):
 
 def _scripted(task: Task, script: Script) -> Callable[[], Agent]:
     contract = task.world.contract
-    return lambda: ScriptAgent(compile_script(contract, script.source))
+    return lambda: ScriptAgent(compile_script(contract, script.source), script.answer)
+
+
+def _named(role: str, script: Script) -> str:
+    return f"{role if script.answer is None else 'answer'}:{script.id}"
 
 
 def _oracle_agents(task: Task) -> list[AgentKind]:
-    names = [s.id if s.id == "oracle" else f"oracle:{s.id}" for s in task.oracles]
+    names = [s.id if s.id == "oracle" else _named("oracle", s) for s in task.oracles]
     return [AgentKind(n, _scripted(task, s)) for n, s in zip(names, task.oracles, strict=True)]
 
 
 def _mutant_agents(task: Task) -> list[AgentKind]:
-    return [AgentKind(f"mutant:{m.script.id}", _scripted(task, m.script), m) for m in task.mutants]
+    return [AgentKind(_named("mutant", m.script), _scripted(task, m.script), m)
+        for m in task.mutants]
 
 
 AGENTS: dict[str, tuple[str, Callable[[Task], list[AgentKind]]]] = {
