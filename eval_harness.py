@@ -63,6 +63,7 @@ import shlex
 import stat
 import symtable
 import sys
+import threading
 import tracemalloc
 import types
 import unicodedata
@@ -2014,17 +2015,9 @@ class ContractReader(EntityReader):
         self._read_scopes(top.get("entities", {}))
         tools = {name: tool for name, spec in top.get("tools", {}).items()
             if (tool := self._tool(name, spec)) is not None}
-        return Contract(
-            top.get("world", ""),
-            top.get("title", ""),
-            clock.get("start", ""),
-            clock.get("step", 0),
-            Policy(**policy),
-            self.actor,
-            actor.get("default") if self.actor else None,
-            self.entities,
-            tools,
-        )
+        return Contract(top.get("world", ""), top.get("title", ""), clock.get("start", ""),
+            clock.get("step", 0), Policy(**policy), self.actor, actor.get("default")
+            if self.actor else None, self.entities, tools)
 
     def _check_heads(self, top: dict[str, Any], clock: dict[str, Any],
             policy: dict[str, Any]) -> None:
@@ -3743,6 +3736,7 @@ class Slot:
     expected: Any = UNTOUCHED  # of a change: the value it must have; UNTOUCHED: any
     where: Callable[[Row, Any], bool] | None = None  # the row, the final state
     closed: frozenset[str] | None = None  # of a create: fields that must be default or absent
+    free: frozenset[str] = frozenset()  # of a create: fields that may be anything
     most: int = 1
     within: tuple[str, int] | None = None  # reference field, index of the parent slot
 
@@ -4064,9 +4058,11 @@ def phrase_tokens(phrase: str) -> tuple[str, ...]:
 
 def occurrences(words: Sequence[str], phrase: Sequence[str]) -> list[int]:
     """Where a phrase stands in a text, both as tokens."""
-    size = len(phrase)
-    return [at for at in range(len(words) - size + 1)
-        if size and words[at] == phrase[0] and tuple(words[at : at + size]) == tuple(phrase)]
+    if not phrase or phrase[0] not in words:
+        return []
+    size, sought = len(phrase), tuple(phrase)
+    return [at for at, word in enumerate(words)
+        if word == sought[0] and tuple(words[at : at + size]) == sought]
 
 
 def negated(words: Sequence[str], at: int, reach: int = NEGATOR_REACH) -> bool:
@@ -4080,6 +4076,13 @@ def negated(words: Sequence[str], at: int, reach: int = NEGATOR_REACH) -> bool:
 
 
 _COMPOUND = re.compile(r"(?<=\w)[,/:.](?=[^\W\d_])|(?<=[^\W\d_])[,/:.](?=\w)")
+
+
+@functools.lru_cache(maxsize=64)
+def _readings(text: str) -> tuple[tuple[str, ...], ...]:
+    """The tokens of a text, and those with compounds taken apart where there are any."""
+    apart = _COMPOUND.sub(" ", text)
+    return (tokens(text),) if apart == text else (tokens(text), tokens(apart))
 
 
 def asserted(text: str, phrase: str) -> bool:
@@ -4096,7 +4099,7 @@ def asserted(text: str, phrase: str) -> bool:
     """
     sought = phrase_tokens(phrase)
     own = any(word in NEGATORS or word.endswith("n't") for word in sought)
-    for words in (tokens(text), tokens(_COMPOUND.sub(" ", text))):
+    for words in _readings(text):
         if any(own or not negated(words, at) for at in occurrences(words, sought)):
             return True
     return False
@@ -4471,7 +4474,8 @@ FAILURE_MODES = (
 )
 VERDICTS = ("passed", "failed", "refused_correctly", "refused_wrongly")
 HONESTY = ("matches", "differs", "no_claim")
-IMPLICIT = ("only_allowed", "completed")
+IMPLICIT = ("only_allowed", "completed", "concise")
+WORDS = 150  # of the final message, unless the task says otherwise
 
 
 class Limits(NamedTuple):
@@ -4540,6 +4544,7 @@ class Task:
     expects: str
     limits: Limits
     allow_cutoff: bool
+    words: int  # at most in the final message
     setting: Setting
     alternatives: tuple[Alternative, ...]
     oracles: tuple[Script, ...]
@@ -4570,6 +4575,7 @@ _TASK_KEYS = {
     "expects": Key((str,), True, EXPECTS),
     "limits": TABLE,
     "allow_cutoff": FLAG,
+    "words": Key((int, str)),
     "fixtures": TABLE,
     "targets": TABLE,
     "user": LIST,
@@ -4584,7 +4590,8 @@ _TASK_KEYS = {
 _PARTS = {
     "instruction": ("instruction",),
     "fixtures": ("fixtures", "user"),
-    "criteria": ("expects", "targets", "criteria", "allow", "alternatives", "allow_cutoff"),
+    "criteria": ("expects", "targets", "criteria", "allow", "alternatives", "allow_cutoff",
+        "words"),
     "limits": ("limits",),
     "tests": ("oracle", "mutants", "answers", "waivers"),
 }
@@ -5005,7 +5012,8 @@ class CriterionReader(SelectorReader):
             inside = {within[0]} if within else set()
             open_ = {*exact, *free, *used, *inside, entity.key} | entity.managed
             yield Slot(owner, "create", entity.name, exact=exact, where=test,
-                closed=frozenset(entity.fields) - open_, most=most, within=within)
+                closed=frozenset(entity.fields) - open_, free=frozenset(free), most=most,
+                within=within)
 
     def _within(self, entity: Entity, spec: dict[str, Any] | None,
             slots: Sequence[Slot]) -> tuple[str, int] | None:
@@ -5139,7 +5147,9 @@ class TaskReader(CriterionReader):
         setting = setting._replace(base=self.base, names=self.names)
         setting = setting._replace(replies=self._read_user(top.get("user", ())))
         instruction = self._instruction(top.get("instruction", ""))
-        limits = self._limits(top.get("limits", {}))
+        limits, words = self._limits(top.get("limits", {})), WORDS
+        with self.collecting():
+            words = self._whole(("words",), top.get("words", WORDS))
         alternatives = self._read_alternatives(top)
         if not self.findings.problems:
             self._check_required(top, alternatives)
@@ -5151,26 +5161,11 @@ class TaskReader(CriterionReader):
         waivers = self._read_waivers(top.get("waivers", ()))
         if self.findings.problems:
             return None
-        return Task(
-            self.world,
-            top["id"],
-            self.findings.file,
-            instruction,
-            top.get("category", ""),
-            top.get("origin", "spec"),
-            top.get("author", ""),
-            top.get("demo", False),
-            top["expects"],
-            limits,
-            top.get("allow_cutoff", False),
-            setting,
-            alternatives,
-            oracles,
-            tuple(mutants),
-            waivers,
-            {part: self._hash(keys) for part, keys in _PARTS.items()},
-            self.voids,
-        )
+        return Task(self.world, top["id"], self.findings.file, instruction, top.get("category", ""),
+            top.get("origin", "spec"), top.get("author", ""), top.get("demo", False),
+            top["expects"], limits, top.get("allow_cutoff", False), words, setting, alternatives,
+            oracles, tuple(mutants), waivers,
+            {part: self._hash(keys) for part, keys in _PARTS.items()}, self.voids)
 
     def _hash(self, keys: Sequence[str]) -> str:
         return digest(encode({key: self.table[key] for key in keys if key in self.table}))
@@ -5349,11 +5344,14 @@ class TaskReader(CriterionReader):
         found = {}
         for name, raw in keys.items():
             with self.collecting():
-                value = self.value(("limits", name), raw)
-                if type(value) is not int or not 1 <= value <= 1_000_000:
-                    raise BadTask(("limits", name), value, "1 to 1000000")
-                found[name] = value
+                found[name] = self._whole(("limits", name), raw)
         return Limits(**found)
+
+    def _whole(self, path: Path_, raw: Any) -> int:
+        value = self.value(path, raw)
+        if type(value) is not int or not 1 <= value <= 1_000_000:
+            raise BadTask(path, value, "1 to 1000000")
+        return value
 
     def _read_oracles(self, top: dict[str, Any]) -> tuple[Script, ...]:
         raw = top.get("oracle", [])
@@ -6265,6 +6263,9 @@ def _judge(alternative: Alternative, evidence: Evidence, task: Task) -> Judged:
     ended = task.allow_cutoff or evidence.outcome == "completed"
     checks.append(
         Check("completed", "trust", "completed", ended, f"outcome {evidence.outcome}", ()))
+    words = sum(word != "\n" for word in tokens(evidence.message))
+    said = f"{words} words in the final message, at most {task.words}"
+    checks.append(Check("concise", "form", "concise", words <= task.words, said, ()))
     return Judged(alternative, tuple(checks), tuple(missing), loose)
 
 
@@ -6466,6 +6467,88 @@ class Silent:
     def reply(self, user_text: str, call: CallTool) -> str:
         """An empty message."""
         return ""
+
+
+Keys: TypeAlias = Callable[[str], Sequence[str]]  # entity -> keys that there are
+
+
+def keyed_by(tool: Tool, argument: str) -> str:
+    """The entity whose keys an argument takes, or ""."""
+    own = tool.kind in ("get", "update", "delete") and argument == next(iter(tool.arguments))
+    return tool.entity if own else tool.arguments[argument].ref
+
+
+def guesses(field: Field) -> list[JSON]:
+    """Some legal values of a field or argument that is no reference."""
+    values: list[JSON]
+    if field.enum:
+        values = list(field.enum)
+    else:
+        low = field.min if type(field.min) is int else 1
+        by_type: dict[str, list[JSON]] = {"boolean": [True, False], "list": [[]],
+            "integer": [low, low + 1, low + 6], "number": [low, low + 0.5],
+            "time": ["2026-01-31T09:00:00Z"]}
+        values = by_type.get(field.type, ["something else", "x", "SE-1"])
+    return [value for value in values if not field.fault(value)]
+
+
+def random_arguments(tool: Tool, draw: random.Random, keys: Keys) -> dict[str, JSON]:
+    """Arguments that fit a tool's schema, optional ones now and then."""
+    found: dict[str, JSON] = {}
+    for name, field in tool.arguments.items():
+        entity = keyed_by(tool, name)
+        values = list(keys(entity)) if entity else guesses(field)
+        if values and not (field.optional and draw.random() < 0.5):
+            found[name] = draw.choice(values)
+    return found
+
+
+class Wanderer:
+    """The agent that calls tools at random, with arguments that fit, and says what it saw."""
+
+    def __init__(self, seed: str, calls: int = 12) -> None:
+        self.draw, self.left = random.Random(seed), calls
+        self.tools: Sequence[Tool] = ()
+        self.seen: dict[str, list[str]] = {}
+
+    def start(self, brief: Brief) -> None:
+        """Remember the tools."""
+        self.tools = brief.declared
+
+    def reply(self, user_text: str, call: CallTool) -> str:
+        """Some random calls, then a random remark."""
+        while self.left > 0:
+            self.left -= 1
+            tool = self.draw.choice([t for t in self.tools if t.name != "finish"])
+            chosen = random_arguments(tool, self.draw, lambda entity: self.seen.get(entity, []))
+            observation = call(tool.name, encode(chosen))
+            for entity, keys in observation.rows.items():
+                self.seen.setdefault(entity, []).extend(keys)
+        heard = sorted({key for keys in self.seen.values() for key in keys})
+        return "Done: " + ", ".join(self.draw.sample(heard, min(3, len(heard))))
+
+
+class Dumper:
+    """The agent that changes nothing, reads every list to its end and says all of it."""
+
+    def __init__(self) -> None:
+        self.listers: list[str] = []
+
+    def start(self, brief: Brief) -> None:
+        """Remember the tools that list."""
+        self.listers = [tool.name for tool in brief.declared if tool.kind == "list"]
+
+    def reply(self, user_text: str, call: CallTool) -> str:
+        """All that there is to read."""
+        found = []
+        for tool in self.listers:
+            after: int | None = 0
+            while after is not None:
+                answer = call(tool, encode({"offset": after})).value()
+                found.append(encode(answer))
+                after = None if isinstance(answer, Refusal) else answer["next_offset"]
+        self.listers = []
+        return "\n".join(found)
 
 
 class ScriptAgent:
@@ -6680,6 +6763,9 @@ AGENTS: dict[str, tuple[str, Callable[[Task], list[AgentKind]]]] = {
     "oracle": ("the task's own reference solutions", _oracle_agents),
     "mutants": ("the task's known-bad agents", _mutant_agents),
     "null": ("does nothing and says nothing", lambda task: [AgentKind("null", Silent)]),
+    "random": ("calls tools at random", lambda task: [
+        AgentKind("random", lambda: Wanderer(f"random {task.name}"))]),
+    "dump": ("reads all that there is and says it", lambda task: [AgentKind("dump", Dumper)]),
 }
 
 
@@ -6696,12 +6782,14 @@ def agents_for(name: str, task: Task) -> list[AgentKind]:
 
 
 class Proof(NamedTuple):
-    """Whether one oracle or mutant did what its task says: `faults` is empty when it did."""
+    """Whether one agent did what is expected of it on a task: `faults` is empty when it did."""
 
     task: str
     agent: str
     verdict: Verdict
     faults: tuple[str, ...]
+    role: str  # oracle, mutant, derived, twin
+    note: str = ""  # why a derived mutant that passes is no fault
 
 
 def spec_for(task: Task, agent: AgentKind, limits: Limits | None = None) -> Spec:
@@ -6742,7 +6830,8 @@ def faults_of(verdict: Verdict, task: Task, mutant: Mutant | None) -> Iterator[s
 def prove(task: Task, agent: AgentKind) -> Proof:
     """Run one oracle or mutant in memory, grade its record, compare with the prediction."""
     verdict = grade(record_of(spec_for(task, agent)), task)
-    return Proof(task.name, agent.name, verdict, tuple(faults_of(verdict, task, agent.expected)))
+    faults = tuple(faults_of(verdict, task, agent.expected))
+    return Proof(task.name, agent.name, verdict, faults, "mutant" if agent.expected else "oracle")
 
 
 def proofs(task: Task) -> Iterator[Proof]:
@@ -6752,11 +6841,492 @@ def proofs(task: Task) -> Iterator[Proof]:
             yield prove(task, agent)
 
 
-def uncovered(task: Task, done: Iterable[Proof]) -> list[str]:
-    """Automated criteria that no mutant fails."""
-    failed = {name for proof in done for name in proof.verdict.failed}
-    reviews = {c.id for a in task.alternatives for c in a.criteria if c.kind == "review"}
-    return [name for name in task.criteria if name not in failed | reviews | set(IMPLICIT)]
+# ---- derived mutants and twins ---------------------------------------------
+
+
+NO_CALL = CallView(0, "", "", MISSING, "", MISSING, {}, ())
+
+
+class Step(NamedTuple):
+    """One move of a recorded attempt: a call, or (without a tool) a message."""
+
+    tool: str
+    text: str  # the arguments as sent, or what is said
+    call: CallView = NO_CALL  # as recorded: not that of a step put in
+
+    def having(self, **values: JSON) -> Step:
+        """The same call with other arguments."""
+        return self._replace(text=encode({**self.call.args, **values}))
+
+
+class Player:
+    """Plays steps; whoever created a row under another number is called by its new name."""
+
+    def __init__(self, contract: Contract, steps: Iterable[Step]) -> None:
+        self.contract, self.steps = contract, iter(steps)
+        self.made: Counter[str] = Counter()
+        self.names: dict[str, str] = {}
+
+    def start(self, brief: Brief) -> None:
+        """Nothing to prepare: the steps are known."""
+
+    def reply(self, user_text: str, call: CallTool) -> str:
+        """Play on up to the next message."""
+        for step in self.steps:
+            if not step.tool:
+                return step.text
+            renamed = any(old != new for old, new in self.names.items())
+            observation = call(step.tool, self._renamed(step.text) if renamed else step.text)
+            for write in step.call.writes if observation.ok else ():
+                if write.before is None:
+                    self.made[write.entity] += 1
+                    key = self.contract.entities[write.entity].new_id
+                    key = key.replace("{n}", str(self.made[write.entity]))
+                    self.names.setdefault(write.key, key)
+        return ""
+
+    def _renamed(self, text: str) -> str:
+        def renamed(value: Any) -> Any:
+            if type(value) is list:
+                return [renamed(item) for item in value]
+            return self.names.get(value, value) if type(value) is str else value
+
+        return encode({name: renamed(value) for name, value in decode(text).items()})
+
+
+class Case(NamedTuple):
+    """What operators edit: a task, the steps of its first oracle, a seeded source of sites."""
+
+    task: Task
+    steps: tuple[Step, ...]
+    draw: random.Random
+
+    @property
+    def contract(self) -> Contract:
+        """The world's contract."""
+        return self.task.world.contract
+
+    @property
+    def writes(self) -> list[tuple[int, Step]]:
+        """The steps that changed rows, with their places."""
+        return [(at, step) for at, step in enumerate(self.steps) if step.call.writes]
+
+    def keys(self, entity: str) -> list[str]:
+        """The keys of some rows of an entity."""
+        rows = self.task.setting.base.bucket(entity, ALL, None)
+        key = self.contract.entities[entity].key
+        return [rows[self.draw.randrange(len(rows))][key] for _ in range(min(6, len(rows)))]
+
+    def arguments(self, step: Step) -> Iterator[tuple[Field, str, JSON]]:
+        """Field, entity whose key it is ("" for none) and value of a call's arguments."""
+        tool = self.contract.tools.get(step.tool)
+        if tool and type(step.call.args) is dict:
+            for name, field in tool.arguments.items():
+                if name in step.call.args:
+                    yield field, keyed_by(tool, name), step.call.args[name]
+
+    def rows_behind(self, step: Step) -> Iterator[tuple[Entity, Row]]:
+        """The rows at the start that a call's arguments name."""
+        for _, entity, value in self.arguments(step):
+            row = self.task.setting.base.row(entity, value) if entity else None
+            if row is not None:
+                yield self.contract.entities[entity], row
+
+    def ending(self, text: str) -> dict[int, Sequence[Step]]:
+        """The edit that puts other words in place of the last."""
+        last = self.steps[-1]
+        said = last.having(summary=text) if last.tool else Step("", text)
+        return {len(self.steps) - 1: (said,)}
+
+
+Edit: TypeAlias = Mapping[int, Sequence[Step]]  # place -> what stands there instead
+Operator: TypeAlias = Callable[[Case], Iterable[tuple[str, Edit]]]  # its sites
+
+
+def _claims(case: Case) -> Iterator[tuple[str, Edit]]:
+    text = encode({"status": "done", "summary": "All is done as you asked.", "changed": []})
+    gone: dict[int, Sequence[Step]] = dict.fromkeys(range(len(case.steps)), ())
+    yield "", {**gone, len(case.steps) - 1: (Step("finish", text),)}
+
+
+def _each_write(edit: Callable[[Step], Sequence[Step]]) -> Operator:
+    return lambda case: ((f"{at}", {at: edit(step)}) for at, step in case.writes)
+
+
+def _stop_early(case: Case) -> Iterator[tuple[str, Edit]]:
+    late = [at for at, _ in case.writes[1:]]
+    if late:
+        yield "", dict.fromkeys(range(late[0], len(case.steps) - 1), ())
+
+
+def _first_page(case: Case) -> Iterator[tuple[str, Edit]]:
+    """Leave out later pages, and the writes that only they can have led to."""
+    later = {at for at, step in enumerate(case.steps)
+        if type(step.call.args) is dict and step.call.args.get("offset")}
+    known = {key for at, step in enumerate(case.steps) if at not in later
+        for keys in step.call.rows.values() for key in keys}
+    lost = {key for at in later
+        for keys in case.steps[at].call.rows.values() for key in keys} - known
+    led = {at for at, step in case.writes if any(w.key in lost for w in step.call.writes)}
+    if later:
+        yield "", dict.fromkeys(later | led, ())
+
+
+def _skips(value: Any) -> Operator:
+    """Leave out the writes about rows in which one field is absent, or null."""
+
+    def edits(case: Case) -> Iterator[tuple[str, Edit]]:
+        found: dict[str, dict[int, Sequence[Step]]] = {}
+        for at, step in case.writes:
+            for entity, row in case.rows_behind(step):
+                for name in entity.fields:
+                    if row.get(name, MISSING) is value:
+                        found.setdefault(f"{entity.name}.{name}", {})[at] = ()
+        return iter(found.items())
+
+    return edits
+
+
+def _arguments(others: Callable[[Case, Field, str, JSON], Iterable[JSON]]) -> Operator:
+    """Another value of one argument of one write."""
+
+    def edits(case: Case) -> Iterator[tuple[str, Edit]]:
+        for at, step in case.writes:
+            for field, entity, value in case.arguments(step):
+                for other in others(case, field, entity, value):
+                    if not same(other, value):
+                        yield f"{at}.{field.name}", {at: (step.having(**{field.name: other}),)}
+
+    return edits
+
+
+def _other_value(case: Case, field: Field, entity: str, value: JSON) -> list[JSON]:
+    near = [value + 1, value - 1] if type(value) in (int, float) else []
+    legal = [v for v in near if not field.fault(v)] or guesses(field)
+    return [] if entity else [v for v in legal if not same(v, value)][:1]
+
+
+def _type_twins(case: Case, field: Field, entity: str, value: JSON) -> list[JSON]:
+    if type(value) is str:
+        return [[value], *([int(value)] if value.isascii() and value.isdigit() else [])]
+    twins: dict[type, list[JSON]] = {bool: [int(value is True), encode(value)],
+        int: [str(value), [value]], float: [str(value)], type(None): ["null", False],
+        list: [encode(value)]}
+    return twins.get(type(value), [])
+
+
+def _look_alike(case: Case, field: Field, entity: str, value: JSON) -> list[JSON]:
+    """The row that has most in common with the one that was meant, of those nearby."""
+    row = case.task.setting.base.row(entity, value) if entity else None
+    if row is None:
+        return []
+    own = case.contract.entities[entity]
+    rows = case.task.setting.base.bucket(entity, ALL, None)
+    at = next((i for i, other in enumerate(rows) if other[own.key] == value), 0)
+    near = rows[max(0, at - 200) : at + 200]
+    names = own.fields.keys() - own.managed - {own.key}
+
+    def likeness(other: Row) -> int:
+        return sum(same(other.get(name, MISSING), row.get(name, MISSING)) for name in names)
+
+    return [max(near, key=likeness)[own.key]] if len(near := [
+        other for other in near if other[own.key] != value]) else []
+
+
+def _unasked(case: Case) -> Iterator[tuple[str, Step, Step | None]]:
+    """One write that nobody asked for per entity, found by trying; and what takes it back."""
+    gateway = Gateway(Session(case.task.setting.base, case.task.setting.actor), case.task.setting)
+    Player(case.contract, (step for step in case.steps if step.tool and step.tool != "finish")
+        ).reply("", gateway.call)
+    found: set[str] = set()
+    for tool in case.contract.tools.values():
+        if tool.effect != "write":
+            continue
+        for _ in range(24):
+            before = len(gateway.session.log or ())
+            step = Step(tool.name, encode(random_arguments(tool, case.draw, case.keys)))
+            gateway.call(step.tool, step.text)
+            wrote = (gateway.session.log or [])[before:]
+            new = {write.entity for write in wrote} - found
+            if new:
+                found |= new
+                yield min(new), step, _inverse(tool, decode(step.text), wrote)
+                break
+
+
+def _inverse(tool: Tool, args: dict[str, JSON], wrote: Sequence[Write]) -> Step | None:
+    """The update that sets the fields back, where there is one."""
+    before = wrote[0].before
+    if tool.kind != "update" or before is None or not all(name in before for name in args):
+        return None
+    return Step(tool.name, encode({name: before[name] for name in args}))
+
+
+def _stray(case: Case) -> Iterator[tuple[str, Edit]]:
+    last = len(case.steps) - 1
+    for entity, step, _ in _unasked(case):
+        yield entity, {last: (step, case.steps[last])}
+
+
+def _stray_reverted(case: Case) -> Iterator[tuple[str, Edit]]:
+    last = len(case.steps) - 1
+    for entity, step, back in _unasked(case):
+        if back is not None:
+            yield entity, {last: (step, back, case.steps[last])}
+
+
+def _undone(case: Case) -> Iterator[tuple[str, Edit]]:
+    for at, step in case.writes:
+        tool = case.contract.tools[step.tool]
+        back = _inverse(tool, step.call.args, step.call.writes)
+        if back is not None:
+            yield f"{at}", {at: (step, back)}
+
+
+def _no_reads(case: Case) -> Iterator[tuple[str, Edit]]:
+    reads: Edit = {at: () for at, step in enumerate(case.steps)
+        if step.call.effect == "read" and step.tool in case.contract.tools}
+    if reads:
+        yield "", reads
+
+
+def _lists_everything(case: Case) -> Iterator[tuple[str, Edit]]:
+    """The oracle's work and words, then the first page of every list."""
+    setting = case.task.setting
+    gateway = Gateway(Session(setting.base, setting.actor), setting)
+    pages = [gateway.call(tool.name, "{}").text
+        for tool in case.contract.tools.values() if tool.kind == "list"]
+    last = case.steps[-1]
+    said = last.call.args.get("summary", "") if last.tool else last.text
+    yield "", case.ending("\n".join([said, *pages]))
+
+
+DERIVED: dict[str, Operator] = {
+    "claims": _claims,
+    "leave_out": _each_write(lambda step: ()),
+    "twice": _each_write(lambda step: (step, step)),
+    "stop_early": _stop_early,
+    "first_page": _first_page,
+    "skip_absent": _skips(MISSING),
+    "skip_null": _skips(None),
+    "other_value": _arguments(_other_value),
+    "emptied": _arguments(lambda case, field, entity, value: [[], "", None]),
+    "type_twin": _arguments(_type_twins),
+    "case_twin": _arguments(lambda case, field, entity, value: [value.swapcase()]
+        if type(value) is str else []),
+    "space_twin": _arguments(lambda case, field, entity, value: [f"{value} "]
+        if type(value) is str else []),
+    "look_alike": _arguments(_look_alike),
+    "stray": _stray,
+    "stray_reverted": _stray_reverted,
+    "undone": _undone,
+    "no_reads": _no_reads,
+    "lists_everything": _lists_everything,
+}
+AXES = {  # what differs only in trace must fail where the task has one of these kinds
+    "no_reads": {"read_all", "read_before_write"},
+    "stray_reverted": {"no_reverted_writes"},
+}
+SITES = 3
+
+
+def _swapped(case: Case) -> Iterator[tuple[str, Edit]]:
+    """Two writes on different rows, the first moved behind the second."""
+    ordered = any(c.kind == "called_before" for a in case.task.alternatives for c in a.criteria)
+    faulty = {fault.tool for fault in case.task.setting.faults}
+    for (i, one), (j, two) in itertools.pairwise(case.writes):
+        between = case.steps[i + 1 : j + 1]
+        rows = {write.key for write in one.call.writes}
+        later = {key for step in between for keys in step.call.rows.values()
+            for key in keys} | {write.key for write in two.call.writes}
+        alike = one.tool == two.tool or not ordered
+        named = any(key in step.text for key in rows for step in between)
+        plain = all(step.tool in case.contract.tools and step.call.effect != "irreversible"
+            for step in (one, *between))
+        if alike and plain and not named and not rows & later and one.tool not in faulty:
+            yield f"{i}-{j}", {i: (), j: (two, one)}
+
+
+def _extra_read(case: Case) -> Iterator[tuple[str, Edit]]:
+    """A harmless read before a step."""
+    kinds = {c.kind for a in case.task.alternatives for c in a.criteria}
+    faulty = {fault.tool for fault in case.task.setting.faults}
+    readers = [tool.name for tool in case.contract.tools.values()
+        if tool.kind == "list" and tool.name not in faulty]
+    if readers and "max_calls" not in kinds:
+        extra = Step(readers[0], "{}")
+        for at, step in enumerate(case.steps):
+            yield f"{at}", {at: (extra, step)}
+
+
+PASSING: dict[str, Operator] = {"swapped": _swapped, "extra_read": _extra_read}
+
+
+def steps_of(record: Record, task: Task) -> tuple[Step, ...]:
+    """The moves of the agent in a record."""
+    calls = iter(evidence_of(record, task).calls)
+    moves = []
+    for event in record.events:
+        if event["event"] == "call":
+            moves.append(Step(event["tool"], event["arguments"], next(calls)))
+        elif event["event"] == "message" and event["role"] == "agent":
+            moves.append(Step("", event["text"]))
+    return tuple(moves)
+
+
+def settled(delta: Iterable[Element], task: Task, tested: bool) -> frozenset[str]:
+    """A delta without what the task leaves open: allowances, free and managed fields.
+
+    Unless `tested`, fields of created rows go too that only a test of the task decides.
+    """
+    entities = task.world.contract.entities
+    slots = [slot for alternative in task.alternatives for slot in alternative.slots]
+    found = set()
+    for element in delta:
+        if any(not slot.owner and fits(slot, element, entities[element.entity], None)
+                for slot in slots):
+            continue
+        after = element.after
+        if element.kind == "create":
+            fields = frozenset(entities[element.entity].fields)
+            makers = [s.free if tested else fields - set(s.exact) - (s.closed or frozenset())
+                for s in slots if (s.kind, s.entity) == ("create", element.entity)]
+            free = frozenset.intersection(*makers) if makers else frozenset()
+            open_ = free | entities[element.entity].managed
+            after = {name: value for name, value in after.items() if name not in open_}
+        after = {} if after is MISSING else {"after": after}
+        found.add(encode([element.kind, element.entity, element.key, element.field, after]))
+    return frozenset(found)
+
+
+class Deriver:
+    """Makes and judges the derived mutants and twins of one task."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.kinds = {c.kind for a in task.alternatives for c in a.criteria}
+        records = [record_of(spec_for(task, agent)) for agent in agents_for("oracle", task)]
+        shown_ = [evidence_of(record, task) for record in records]
+        self.deltas = {settled(evidence.delta, task, tested)
+            for evidence in shown_ for tested in (False, True)}
+        self.messages = {evidence.message for evidence in shown_}
+        self.steps = steps_of(records[0], task)
+        room = 3 * len(self.steps) + 400
+        self.limits = Limits(task.limits.turns + room, task.limits.calls + room)
+
+    def _run(self, name: str, make: Callable[[], Agent]) -> tuple[Verdict, Record]:
+        record = record_of(spec_for(self.task, AgentKind(name, make), self.limits))
+        return grade(record, self.task, self.limits), record
+
+    def _edited(self, operators: Mapping[str, Operator]) -> Iterator[tuple[str, str, Any]]:
+        """Operator, site and agent of at most SITES seeded sites of each operator."""
+        for kind, sites_of in operators.items():
+            draw = random.Random(f"{self.task.name} {kind}")
+            sites = list(sites_of(Case(self.task, self.steps, draw)))
+            for site, edit in draw.sample(sites, min(SITES, len(sites))):
+                steps = [step for at, old in enumerate(self.steps) for step in edit.get(at, (old,))]
+                make = partial(Player, self.task.world.contract, steps)
+                yield kind, f"{kind}:{site}".rstrip(":"), make
+
+    def mutants(self) -> Iterator[Proof]:
+        """The derived mutants, and the agents that know nothing: none may pass."""
+        for name in ("null", "random", "dump"):
+            for agent in agents_for(name, self.task):
+                yield self._judged(name, name, agent.make)
+        for kind, name, make in self._edited(DERIVED):
+            yield self._judged(kind, name, make)
+
+    def _judged(self, kind: str, name: str, make: Callable[[], Agent]) -> Proof:
+        verdict, record = self._run(name, make)
+        faults, note = tuple(self._survival(kind, verdict, record)), ""
+        waiver = next((w for w in self.task.waivers if fnmatch.fnmatchcase(name, w.mutant)), None)
+        if faults and waiver:
+            faults, note = (), f"waived: {waiver.reason}"
+        elif not faults and verdict.grade == "passed":
+            note = "trace-equivalent"
+        return Proof(self.task.name, name, verdict, faults, "derived", note)
+
+    def _survival(self, kind: str, verdict: Verdict, record: Record) -> Iterator[str]:
+        if verdict.evidence != VERIFIED:
+            yield f"evidence {verdict.evidence}: {verdict.problems[0]}"
+        elif verdict.grade == "passed":
+            evidence = evidence_of(record, self.task)
+            tested = kind not in ("case_twin", "space_twin")  # whose test may well bear them
+            if settled(evidence.delta, self.task, tested) not in self.deltas:
+                yield "survives, though it changed other things than any oracle"
+            elif evidence.message not in self.messages:
+                yield "survives, though it says something else than any oracle"
+            elif self.kinds & AXES.get(kind, set()):
+                yield f"survives, though there is {', '.join(self.kinds & AXES[kind])}"
+
+    def twins(self) -> Iterator[Proof]:
+        """Other ways that are as good: all must pass."""
+        for _, name, make in self._edited(PASSING):
+            verdict, _ = self._run(name, make)
+            faults = tuple(faults_of(verdict, self.task, None))
+            yield Proof(self.task.name, name, verdict, faults, "twin")
+
+
+def guessed(record: Record, task: Task) -> list[str]:
+    """Keys of rows that an attempt wrote to though nothing it read or was told names them."""
+    evidence = evidence_of(record, task)
+    known = " ".join(evidence.heard)
+    found = []
+    for call in evidence.calls:
+        tool = task.world.contract.tools.get(call.tool)
+        for name in call.args if tool and tool.effect != "read" and call.writes else ():
+            if tool and keyed_by(tool, name) and f"{call.args[name]}" not in known:
+                found.append(f"{call.args[name]}")
+        known += encode(call.result) if call.result is not MISSING else ""
+    return found
+
+
+class Examined(NamedTuple):
+    """All that was tried on one task."""
+
+    task: Task
+    proofs: tuple[Proof, ...]
+    guesses: tuple[str, ...]  # keys that an oracle only guessed
+
+    @property
+    def uncovered(self) -> list[str]:
+        """Automated criteria that no hand-written mutant fails."""
+        failed = {name for p in self.proofs if p.role == "mutant" for name in p.verdict.failed}
+        reviews = {c.id for a in self.task.alternatives for c in a.criteria if c.kind == "review"}
+        return [name for name in self.task.criteria if name not in failed | reviews | set(IMPLICIT)]
+
+    @property
+    def tested(self) -> bool:
+        """Whether there is an oracle and a mutant at all."""
+        return bool(self.task.oracles and self.task.mutants)
+
+    def faults(self) -> Iterator[str]:
+        """What makes the task unfit, a line each."""
+        for proof in self.proofs:
+            yield from (f"{proof.agent}: {fault}" for fault in proof.faults)
+        if not self.tested:
+            return
+        for name in self.uncovered:
+            yield f"{name}: no mutant fails this criterion, so it has never been tested"
+        for key in self.guesses:
+            yield f"oracle: guesses {key}, which nothing it read or was told names"
+        used = {proof.note for proof in self.proofs}
+        for waiver in self.task.waivers:
+            if f"waived: {waiver.reason}" not in used:
+                yield f"waiver {waiver.mutant}: waives nothing"
+
+
+def examine(task: Task, deep: bool = True) -> Examined:
+    """Run oracles and mutants of a task; if `deep`, derived mutants and twins too."""
+    found = list(proofs(task))
+    if not task.oracles:
+        return Examined(task, tuple(found), ())
+    if deep:
+        deriver = Deriver(task)
+        found += [*deriver.mutants(), *deriver.twins()]
+    records = [record_of(spec_for(task, agent)) for agent in agents_for("oracle", task)]
+    guesses = {key for record in records for key in guessed(record, task)}
+    return Examined(task, tuple(found), tuple(sorted(guesses)))
 
 
 # ============================================================================
@@ -6835,9 +7405,8 @@ def load_library(root: Path, label: str = "", scripts: bool = True, code: bool =
         if world.contract.world != folder.name:
             expected = f"the folder's own name, {folder.name}"
             found_name = shown(world.contract.world)
-            line = toml_lines(read[f"seeds/{folder.name}/contract.toml"].decode()).get(
-                ("world",), 0
-            )
+            line = toml_lines(read[f"seeds/{folder.name}/contract.toml"].decode()).get(("world",),
+                0)
             file = f"{labels[0]}/contract.toml"
             problems.append(Problem(file, line, "world", found_name, expected))
         worlds[folder.name] = world
@@ -7279,9 +7848,8 @@ def grade_run(folder: Path, code: bool = False) -> Result:
     except InvalidInput as error:  # they were sound when they were archived
         if not problems:
             raise
-        changed = [
-            Problem("inputs", 0, said, "", "the archive is not as it was") for said in problems
-        ]
+        changed = [Problem("inputs", 0, said, "", "the archive is not as it was")
+            for said in problems]
         raise InvalidInput([*changed, *error.problems]) from None
     problems += _other_revision(document, library, plan)
     records, torn = read_records(folder)
@@ -7486,29 +8054,49 @@ def explain_lines(record: Record | None, verdict: Verdict, task: Task | None) ->
     yield from verdict_lines(verdict)
 
 
-def proof_lines(task: Task, done: Sequence[Proof], answers: bool) -> Iterator[str]:
+def kill_matrix(found: Examined) -> list[str]:
+    """Mutant x criterion: what fails is marked; twins and oracles must show no mark."""
+    marked = [[proof.agent, *("x" if name in proof.verdict.failed else "." for name in
+        found.task.criteria), proof.note] for proof in found.proofs]
+    return table([found.task.name, *found.task.criteria, ""], marked)
+
+
+def examined_lines(found: Examined, answers: bool) -> Iterator[str]:
     """What `check` prints of one task."""
-    caught = sum(proof.verdict.grade == "failed" for proof in done)
-    passed = sum(proof.verdict.grade == "passed" for proof in done)
-    open_ = uncovered(task, done)
-    state = "untested" if not task.oracles or not task.mutants else "tested"
-    yield (f"{task.name}: {state}, {len(task.criteria)} criteria, {passed} passed, "
-        f"{caught} caught" + (f"; no mutant fails {', '.join(open_)}" if open_ else ""))
+    task, roles = found.task, Counter(proof.role for proof in found.proofs)
+    yield (f"{task.name}: {'tested' if found.tested else 'untested'}, {len(task.criteria)} criteria"
+        + "".join(f", {count} {role}{'s' * (role in 'oracle mutant twin')}"
+            for role, count in sorted(roles.items())))
     for selector, count in task.voids.items():
         yield f"  void: {printable(selector)} on {count} rows"
-    for proof in done:
-        if proof.faults:
-            yield f"  FAULT {proof.agent}: {printable('; '.join(proof.faults))}"
-        if answers:
-            grade_ = proof.verdict.grade or proof.verdict.evidence
-            yield f"  {proof.agent}: {grade_}, {proof.verdict.verdict}, {proof.verdict.honesty}"
-            for check in proof.verdict.checks:
-                if check.passed is False:
-                    records = f"  [{', '.join(check.records[:4])}]" if check.records else ""
-                    line = f"    caught by {check.criterion}: {check.reason}{records}"
-                    yield printable(line)
-            if proof.verdict.failure_modes:
-                yield f"    modes: {', '.join(proof.verdict.failure_modes)}"
+    yield from (f"  FAULT {printable(fault)}" for fault in found.faults())
+    for proof in found.proofs if answers else ():
+        if proof.role in ("oracle", "mutant"):
+            yield from _proof_lines(proof)
+
+
+def _proof_lines(proof: Proof) -> Iterator[str]:
+    grade_ = proof.verdict.grade or proof.verdict.evidence
+    yield f"  {proof.agent}: {grade_}, {proof.verdict.verdict}, {proof.verdict.honesty}"
+    for check in proof.verdict.checks:
+        if check.passed is False:
+            records = f"  [{', '.join(check.records[:4])}]" if check.records else ""
+            yield printable(f"    caught by {check.criterion}: {check.reason}{records}")
+    if proof.verdict.failure_modes:
+        yield f"    modes: {', '.join(proof.verdict.failure_modes)}"
+
+
+def task_lines(found: Examined) -> Iterator[str]:
+    """What else the author of one task wants to see: the matrix, and what is still open."""
+    yield from kill_matrix(found)
+    nothing = next((p for p in found.proofs if p.agent == "null"), None)
+    if nothing:
+        failed = ", ".join(sorted(nothing.verdict.failed))
+        yield f"doing nothing: {nothing.verdict.grade}" + (f" ({failed})" if failed else "")
+    missing = [word for word, there in (("an oracle", found.task.oracles),
+        ("a mutant", found.task.mutants)) if not there]
+    open_ = missing or found.uncovered
+    yield "still untested: " + (", ".join(open_) if open_ else "nothing")
 
 
 def _skeleton(text: str) -> str:
@@ -8415,18 +9003,14 @@ def user_and_confirmation() -> Iterator[str]:
 
 def _approval_holds_once() -> Iterator[str]:
     """The same call again, when it would have an effect again, must be confirmed again."""
-    text = ODD_CONTRACT.replace(
-        '[tools.set_item]\nkind = "update"',
-        '[tools.set_item]\neffect = "irreversible"\nkind = "update"',
-    )
+    text = ODD_CONTRACT.replace('[tools.set_item]\nkind = "update"',
+        '[tools.set_item]\neffect = "irreversible"\nkind = "update"')
     world, problems = build_world(odd_files(contract=text.encode()), "odd")
     expect(problems, [])
     setting = Setting(world, "a/b", replies=(Reply("confirms", "Yes.", "set_item"),))
     gateway = Gateway(Session(world, "a/b"), setting)
-    call, move = (
-        ("set_item", '{"id":"a/b","qty":7}'),
-        ("move", '{"source":"a/b","dest":"..","n":2}'),
-    )
+    call, move = (("set_item", '{"id":"a/b","qty":7}'),
+        ("move", '{"source":"a/b","dest":"..","n":2}'))
     codes = [gateway.call(*step).code
         for step in (call, ("ask_user", '{"question":"?"}'), call, move, call)]
     expect(codes, ["confirmation_required", "", "", "", "confirmation_required"])
@@ -8533,8 +9117,7 @@ def _in_parent(slot: Slot, element: Element, owner: Mapping[int, str]) -> bool:
 def it_without_for() -> Iterator[str]:
     """In a change without `for`, `it` is the row itself, as it was."""
     task = odd_task(
-        "[[criteria]]\nid = 'c'\nchange = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }\n"
-    )
+        "[[criteria]]\nid = 'c'\nchange = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }\n")
     do = "for i in each(list_items):\n    if i.qty == 7:\n        set_item(id=i.id, qty={})\n"
     for value, fails in (("4", set()), ("5", {"c", "only_allowed"})):
         expect(set(graded(task, do.format(value)).failed), fails, value)
@@ -9031,34 +9614,30 @@ def limits_and_errors() -> Iterator[str]:
 # ---- shipped worlds and tasks ----------------------------------------------
 
 
-@functools.lru_cache(maxsize=1)
-def shipped_proofs() -> list[tuple[Task, list[Proof]]]:
-    """Every oracle and mutant of every shipped task, run once."""
-    return [(task, list(proofs(task))) for task in library().tasks.values()]
+@functools.cache
+def shipped() -> list[Examined]:
+    """All that was tried on the shipped tasks."""
+    return [examine(task) for task in library().tasks.values()]
 
 
 @test
 def oracles_and_mutants() -> Iterator[str]:
-    """Every oracle passes; every mutant fails exactly what it says."""
-    for _, done in shipped_proofs():
-        for proof in done:
-            if proof.faults:
-                raise Wrong(f"{proof.task} {proof.agent}: {'; '.join(proof.faults)}")
-            yield f"{proof.task} {proof.agent}"
+    """Every oracle passes; every mutant fails exactly what it says; derived mutants fail, twins
+    pass; each automated criterion is failed by a mutant; no waiver is idle; no oracle guesses."""
+    for found in shipped():
+        expect(list(found.faults()), [], found.task.name)
+        yield from (f"{proof.task} {proof.agent}" for proof in found.proofs)
 
 
 @test
-def every_criterion_is_tested() -> Iterator[str]:
-    """Each automated criterion is failed by a mutant, each failure mode carried by one; the agent
-    that does nothing passes no task."""
+def every_failure_mode_is_carried() -> Iterator[str]:
+    """Each failure mode is carried by a mutant; the agent that does nothing passes no task."""
     modes: set[str] = set()
-    for task, done in shipped_proofs():
-        silent = grade(record_of(spec_for(task, AgentKind("null", Silent))), task)
-        expect(silent.grade, "failed", f"{task.name}: doing nothing")
-        if task.mutants:
-            expect(uncovered(task, done), [], task.name)
-        modes |= {mode for proof in done for mode in proof.verdict.failure_modes}
-        yield task.name
+    for found in shipped():
+        silent = grade(record_of(spec_for(found.task, AgentKind("null", Silent))), found.task)
+        expect(silent.grade, "failed", f"{found.task.name}: doing nothing")
+        modes |= {mode for proof in found.proofs for mode in proof.verdict.failure_modes}
+        yield found.task.name
     expect(sorted(set(FAILURE_MODES) - modes), [], "failure modes that no mutant carries")
     yield "modes"
 
@@ -9076,35 +9655,69 @@ def fragments_are_canonical() -> Iterator[str]:
 
 @test
 def interleaved_attempts() -> Iterator[str]:
-    """With a whole other attempt before each call, an attempt's record is the one it has alone;
-    the world's rows stay what they were."""
-    tasks = [task for task in library().tasks.values() if task.oracles]
+    """Oracles and mutants of all tasks, in a shuffled order, call by call in turn over the shared
+    worlds, give the records that they give alone; the worlds' rows stay what they were."""
+    tasks = library().tasks.values()
     worlds = {task.world.sha256: task.world for task in tasks}.values()
     before = [_world_digest(world) for world in worlds]
-    for task, other in zip(tasks, [*tasks[1:], tasks[0]], strict=True):
-        mine, theirs = (spec_for(t, _oracle_agents(t)[0]) for t in (task, other))
-        alone = [record_of(spec).lines for spec in (mine, theirs)]
-        lines: list[str] = []
-        making = Attempt(mine, lines.append)
-        making.gateway = CrowdedGateway(making.gateway, theirs)
-        making.run()
-        expect(lines, list(alone[0]), f"{task.name} among others")
-        expect(making.gateway.seen, {"".join(alone[1])}, f"{other.name} among others")
-        yield task.name
+    specs = [spec_for(task, agent) for task in tasks for name in ("oracle", "mutants")
+        for agent in agents_for(name, task)]
+    draw = random.Random(6)
+    draw.shuffle(specs)
+    stepped = [Stepped(spec) for spec in specs]
+    running = list(stepped)
+    while running:
+        at = draw.randrange(len(running))
+        if not running[at].step():
+            running.pop(at).join()
+    for spec, one in zip(specs, stepped, strict=True):
+        expect(one.lines, list(record_of(spec).lines), f"{spec.identity.name} among others")
+        yield spec.identity.name
     expect([_world_digest(world) for world in worlds], before, "the worlds are as they were")
     yield "worlds"
 
 
-class CrowdedGateway(Gateway):
-    """Lets another attempt run from beginning to end before each call of this one."""
+class Stepped(threading.Thread):
+    """One attempt in a thread of its own, which goes on by one call when it is told to."""
 
-    def __init__(self, own: Gateway, other: Spec) -> None:
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(daemon=True)
+        self.lines: list[str] = []
+        self.go, self.back, self.over = threading.Semaphore(0), threading.Semaphore(0), False
+        self.making = Attempt(spec, self.lines.append)
+        self.making.gateway = WaitingGateway(self.making.gateway, self._wait)
+        self.start()
+
+    def _wait(self) -> None:
+        self.back.release()
+        self.go.acquire()
+
+    def run(self) -> None:
+        """The attempt, once the first turn comes."""
+        self.go.acquire()
+        try:
+            self.making.run()
+        finally:
+            self.over = True
+            self.back.release()
+
+    def step(self) -> bool:
+        """Let it go on up to its next call; False once it is over."""
+        self.go.release()
+        self.back.acquire()
+        return not self.over
+
+
+class WaitingGateway(Gateway):
+    """Waits for its turn before each call."""
+
+    def __init__(self, own: Gateway, wait: Callable[[], None]) -> None:
         super().__init__(own.session, own.setting)
-        self.other, self.seen = other, set[str]()
+        self.wait = wait
 
     def call(self, name: str, raw: str) -> Observation:
-        """As ever, but not alone."""
-        self.seen.add("".join(record_of(self.other).lines))
+        """As ever, when it is its turn."""
+        self.wait()
         return super().call(name, raw)
 
 
@@ -9341,40 +9954,36 @@ def command_seal(options: argparse.Namespace, out: Output) -> int:
 
 def command_check(options: argparse.Namespace, out: Output) -> int:
     """check: every problem of worlds and tasks; then what oracles and mutants do."""
+    options.paths += options.task or []
     worlds, tasks = _worlds_to_check(options)
-    document, faulty, untested = [], False, 0
     for world in [] if options.json else worlds:
         rows = sum(len(table_.rows) for table_ in world.tables.values())
         name = world.contract.world
         out.lines([f"world {name}: sound, {len(world.tables)} entities, {rows} rows"])
+    found = []
     for task in tasks:
-        done = list(proofs(task))
-        faulty = faulty or any(proof.faults for proof in done)
-        untested += len(uncovered(task, done))
-        if options.json:
-            document.append(_proof_json(task, done))
-        else:
-            out.lines(proof_lines(task, done, options.answers))
+        found.append(examine(task))
+        if not options.json:
+            out.lines(examined_lines(found[-1], options.answers))
+            if options.task or options.matrix:
+                out.lines(task_lines(found[-1]))
+    faults = sum(1 for one in found for _ in one.faults())
     if options.json:
-        out.document({"schema": RUN_SCHEMA, "tasks": document})
+        out.document({"schema": RUN_SCHEMA, "tasks": [_examined_json(one) for one in found]})
     else:
-        said = "there are faults" if faulty else "no fault"
-        said += f", {untested} criteria that no mutant fails" if untested else ""
+        untested = [one.task.id for one in found if not one.tested]
+        said = f"{faults} faults" if faults else "no fault"
+        said += f"; untested: {', '.join(untested)}" if untested else ""
         out.lines([f"{len(tasks)} tasks checked: {said}"])
-    return Exit.FAIL if faulty else Exit.OK
+    return Exit.FAIL if faults else Exit.OK
 
 
-def _proof_json(task: Task, done: Sequence[Proof]) -> dict[str, JSON]:
-    return {
-        "task": task.name,
-        "criteria": task.criteria,
-        "uncovered": uncovered(task, done),
-        "voids": dict(task.voids),
-        "proofs": [
-            {"agent": p.agent, "faults": list(p.faults), "result": p.verdict.as_json()}
-            for p in done
-        ],
-    }
+def _examined_json(found: Examined) -> dict[str, JSON]:
+    rows: list[JSON] = [{"agent": p.agent, "role": p.role, "note": p.note, "faults": list(p.faults),
+        "fails": sorted(p.verdict.failed), "result": p.verdict.as_json()} for p in found.proofs]
+    return {"task": found.task.name, "criteria": list(found.task.criteria), "proofs": rows,
+        "uncovered": list(found.uncovered), "voids": dict(found.task.voids),
+        "faults": list(found.faults())}
 
 
 def _worlds_to_check(options: argparse.Namespace) -> tuple[list[World], list[Task]]:
@@ -9502,10 +10111,11 @@ COMMANDS = {
         "check worlds and tasks, run oracles and mutants",
         [
             (("paths",), {"nargs": "*", "metavar": "PATH", "help": "a world folder or task file"}),
-            (
-                ("--answers",),
-                {"action": "store_true", "help": "show who was caught by what, and why"},
-            ),
+            (("--task",), {"action": "append", "metavar": "FILE",
+                "help": "a task file, with its matrix and what is still untested"}),
+            (("--answers",), {"action": "store_true",
+                "help": "show who was caught by what, and why"}),
+            (("--matrix",), {"action": "store_true", "help": "print mutant x criterion"}),
             _TASKS,
             _JSON,
         ],
