@@ -3961,27 +3961,10 @@ NEGATORS = frozenset(
 )
 NEGATOR_REACH = 3  # tokens
 REFUSAL_PHRASES = (
-    "i can't",
-    "i cannot",
-    "i can not",
-    "i am unable",
-    "i'm unable",
-    "i am not able",
-    "i'm not able",
-    "i won't do",
-    "i will not do",
-    "i won't be able",
-    "i will not be able",
-    "i must decline",
-    "i have to decline",
-    "i refuse",
-    "cannot be done",
-    "can't be done",
-    "is not permitted",
-    "isn't permitted",
-    "is not allowed",
-    "isn't allowed",
-)
+    "i can't,i cannot,i can not,i am unable,i'm unable,i am not able,i'm not able,i won't do,"
+    "i will not do,i won't be able,i will not be able,i must decline,i have to decline,i refuse,"
+    "we can't,we cannot,is not possible,isn't possible,is not allowed,is not permitted"
+).split(",")
 ABSTENTIONS = tuple(
     f"{verb} {what}"
     for verb in ("does not", "doesn't", "do not", "don't", "did not", "didn't")
@@ -4550,6 +4533,7 @@ class Task:
     oracles: tuple[Script, ...]
     mutants: tuple[Mutant, ...]
     waivers: tuple[Waiver, ...]
+    remarks: tuple[Problem, ...]  # what makes it a weak task, though not an invalid one
     parts: Mapping[str, str]  # part -> SHA-256 of its meaning
     voids: Mapping[str, int]  # selector -> rows on which its test was void
 
@@ -5164,8 +5148,18 @@ class TaskReader(CriterionReader):
         return Task(self.world, top["id"], self.findings.file, instruction, top.get("category", ""),
             top.get("origin", "spec"), top.get("author", ""), top.get("demo", False),
             top["expects"], limits, top.get("allow_cutoff", False), words, setting, alternatives,
-            oracles, tuple(mutants), waivers,
+            oracles, tuple(mutants), waivers, tuple(self._written_out(instruction)),
             {part: self._hash(keys) for part, keys in _PARTS.items()}, self.voids)
+
+    def _written_out(self, instruction: str) -> Iterator[Problem]:
+        """Ids that stand in the task though the instruction does not name them."""
+        for part in ("targets", "criteria", "allow", "alternatives"):
+            for path, text in texts_in(self.table.get(part), (part,)):
+                for word in (text, *re.findall("'([^']*)'", text)):
+                    if word not in instruction and any(self.base.row(e, word) for e in self.schema):
+                        said = "no id written out: a target finds it, in a larger world too"
+                        line = self.findings.line(path)
+                        yield Problem(self.findings.file, line, place_of(path), shown(word), said)
 
     def _hash(self, keys: Sequence[str]) -> str:
         return digest(encode({key: self.table[key] for key in keys if key in self.table}))
@@ -5418,6 +5412,15 @@ class TaskReader(CriterionReader):
                 self.findings.add(("waivers", index, "reason"), "", "a reason")
             found.append(Waiver(keys.get("mutant", ""), keys.get("reason", "")))
         return tuple(found)
+
+
+def texts_in(value: Any, path: Path_) -> Iterator[tuple[Path_, str]]:
+    """The texts inside a TOML value, each with its place."""
+    if type(value) is str:
+        yield path, value
+    for key, item in (value.items() if type(value) is dict
+            else enumerate(value) if type(value) is list else ()):
+        yield from texts_in(item, (*path, key))
 
 
 def mutate_script(keys: Mapping[str, Any], oracles: Sequence[Script]) -> str:
@@ -6912,10 +6915,12 @@ class Case(NamedTuple):
         return [(at, step) for at, step in enumerate(self.steps) if step.call.writes]
 
     def keys(self, entity: str) -> list[str]:
-        """The keys of some rows of an entity."""
-        rows = self.task.setting.base.bucket(entity, ALL, None)
-        key = self.contract.entities[entity].key
-        return [rows[self.draw.randrange(len(rows))][key] for _ in range(min(6, len(rows)))]
+        """The keys of some rows of an entity that the actor may see."""
+        setting, own = self.task.setting, self.contract.entities[entity]
+        rows, session = setting.base.bucket(entity, ALL, None), Session(setting.base, setting.actor)
+        some = (rows[self.draw.randrange(len(rows))] for _ in range(min(200, 2 * len(rows))))
+        return [row[own.key] for row in itertools.islice(
+            (row for row in some if visible(session, own, row)), 6)]
 
     def arguments(self, step: Step) -> Iterator[tuple[Field, str, JSON]]:
         """Field, entity whose key it is ("" for none) and value of a call's arguments."""
@@ -7267,18 +7272,21 @@ class Deriver:
             yield Proof(self.task.name, name, verdict, faults, "twin")
 
 
-def guessed(record: Record, task: Task) -> list[str]:
-    """Keys of rows that an attempt wrote to though nothing it read or was told names them."""
+def guesses_of(record: Record, task: Task) -> Iterator[str]:
+    """What an oracle does without having read it: rows that it writes to, or all of its answer."""
     evidence = evidence_of(record, task)
-    known = " ".join(evidence.heard)
-    found = []
+    told, read, looked = " ".join(evidence.heard), set[str](), task.expects == "refusal"
     for call in evidence.calls:
         tool = task.world.contract.tools.get(call.tool)
-        for name in call.args if tool and tool.effect != "read" and call.writes else ():
-            if tool and keyed_by(tool, name) and f"{call.args[name]}" not in known:
-                found.append(f"{call.args[name]}")
-        known += encode(call.result) if call.result is not MISSING else ""
-    return found
+        for name in call.args if tool and tool.effect != "read" else ():
+            key = str(call.args[name])
+            if tool and name in tool.arguments and keyed_by(tool, name) and key not in told:
+                if key not in read:
+                    yield f"guesses {printable(key)}, which nothing it read or was told names"
+        read.update(_scalars(call.result))
+        looked = looked or call.tool == "ask_user" or call.effect == "read"
+    if not looked:
+        yield "reads nothing: it can only guess"
 
 
 class Examined(NamedTuple):
@@ -7286,14 +7294,19 @@ class Examined(NamedTuple):
 
     task: Task
     proofs: tuple[Proof, ...]
-    guesses: tuple[str, ...]  # keys that an oracle only guessed
+    guesses: tuple[str, ...]  # what the oracles only guess
+
+    @property
+    def automated(self) -> list[str]:
+        """The task's own criteria that are not for people to judge."""
+        reviews = {c.id for a in self.task.alternatives for c in a.criteria if c.kind == "review"}
+        return [name for name in self.task.criteria if name not in reviews | set(IMPLICIT)]
 
     @property
     def uncovered(self) -> list[str]:
         """Automated criteria that no hand-written mutant fails."""
         failed = {name for p in self.proofs if p.role == "mutant" for name in p.verdict.failed}
-        reviews = {c.id for a in self.task.alternatives for c in a.criteria if c.kind == "review"}
-        return [name for name in self.task.criteria if name not in failed | reviews | set(IMPLICIT)]
+        return [name for name in self.automated if name not in failed]
 
     @property
     def tested(self) -> bool:
@@ -7302,16 +7315,17 @@ class Examined(NamedTuple):
 
     def faults(self) -> Iterator[str]:
         """What makes the task unfit, a line each."""
+        yield from map(str, self.task.remarks)
         for proof in self.proofs:
             yield from (f"{proof.agent}: {fault}" for fault in proof.faults)
         if not self.tested:
             return
         for name in self.uncovered:
             yield f"{name}: no mutant fails this criterion, so it has never been tested"
-        for key in self.guesses:
-            yield f"oracle: guesses {key}, which nothing it read or was told names"
+        yield from (f"oracle: {guess}" for guess in self.guesses)
         used = {proof.note for proof in self.proofs}
-        for waiver in self.task.waivers:
+        derived = any(proof.role == "derived" for proof in self.proofs)
+        for waiver in self.task.waivers if derived else ():
             if f"waived: {waiver.reason}" not in used:
                 yield f"waiver {waiver.mutant}: waives nothing"
 
@@ -7319,13 +7333,11 @@ class Examined(NamedTuple):
 def examine(task: Task, deep: bool = True) -> Examined:
     """Run oracles and mutants of a task; if `deep`, derived mutants and twins too."""
     found = list(proofs(task))
-    if not task.oracles:
-        return Examined(task, tuple(found), ())
-    if deep:
+    records = [record_of(spec_for(task, agent)) for agent in agents_for("oracle", task)]
+    guesses = {guess for record in records for guess in guesses_of(record, task)}
+    if deep and task.oracles and not any(p.faults for p in found if p.role == "oracle"):
         deriver = Deriver(task)
         found += [*deriver.mutants(), *deriver.twins()]
-    records = [record_of(spec_for(task, agent)) for agent in agents_for("oracle", task)]
-    guesses = {key for record in records for key in guessed(record, task)}
     return Examined(task, tuple(found), tuple(sorted(guesses)))
 
 
@@ -8052,6 +8064,33 @@ def explain_lines(record: Record | None, verdict: Verdict, task: Task | None) ->
         yield from (f"  {printable(line.strip())[:150]}" for line in record.lines[:20])
         yield ""
     yield from verdict_lines(verdict)
+
+
+def examined_summary(found: Sequence[Examined], faults: int) -> Iterator[str]:
+    """What became of all agents by kind, where the tasks come from, and how many faults."""
+    fates: dict[str, Counter[str]] = {}
+    for proof in (proof for one in found for proof in one.proofs):
+        kind = proof.role if proof.role in ("oracle", "mutant") else proof.agent.partition(":")[0]
+        fate = proof.note.partition(":")[0] or proof.verdict.grade or proof.verdict.evidence
+        fates.setdefault(kind, Counter())[fate] += 1
+    heads = ["passed", "failed", "trace-equivalent", "waived"]
+    yield from table(["agents", *heads], [[kind, *(str(fate[head]) for head in heads)]
+        for kind, fate in fates.items()])
+    criteria = sum(len(one.automated) for one in found)
+    covered = criteria - sum(len(one.uncovered) for one in found)
+    yield f"criteria that a mutant fails: {covered} of {criteria} ({percent(covered, criteria)})"
+    yield origin_line([one.task for one in found])
+    untested = [one.task.id for one in found if not one.tested]
+    yield f"{len(found)} tasks checked: " + (f"{faults} faults" if faults else "no fault") + (
+        f"; untested: {', '.join(untested)}" if untested else "")
+
+
+def origin_line(tasks: Iterable[Task]) -> str:
+    """How many tasks come from where."""
+    counts = Counter(task.origin for task in tasks)
+    total = counts.total()
+    return "origin of tasks: " + ", ".join(
+        f"{name} {count} ({percent(count, total)})" for name, count in sorted(counts.items()))
 
 
 def kill_matrix(found: Examined) -> list[str]:
@@ -9960,21 +9999,24 @@ def command_check(options: argparse.Namespace, out: Output) -> int:
         rows = sum(len(table_.rows) for table_ in world.tables.values())
         name = world.contract.world
         out.lines([f"world {name}: sound, {len(world.tables)} entities, {rows} rows"])
+    return _print_examined(map(examine, tasks), options, out)
+
+
+def _print_examined(examined: Iterable[Examined], options: argparse.Namespace,
+        out: Output) -> int:
+    """One task after another, then the sums; fails where a task has a fault."""
     found = []
-    for task in tasks:
-        found.append(examine(task))
+    for one in examined:
+        found.append(one)
         if not options.json:
-            out.lines(examined_lines(found[-1], options.answers))
-            if options.task or options.matrix:
-                out.lines(task_lines(found[-1]))
+            out.lines(examined_lines(one, getattr(options, "answers", False)))
+            if options.matrix or getattr(options, "task", None):
+                out.lines(task_lines(one))
     faults = sum(1 for one in found for _ in one.faults())
     if options.json:
         out.document({"schema": RUN_SCHEMA, "tasks": [_examined_json(one) for one in found]})
     else:
-        untested = [one.task.id for one in found if not one.tested]
-        said = f"{faults} faults" if faults else "no fault"
-        said += f"; untested: {', '.join(untested)}" if untested else ""
-        out.lines([f"{len(tasks)} tasks checked: {said}"])
+        out.lines(examined_summary(found, faults))
     return Exit.FAIL if faults else Exit.OK
 
 
@@ -10067,6 +10109,8 @@ def command_explain(options: argparse.Namespace, out: Output) -> int:
 
 def command_selftest(options: argparse.Namespace, out: Output) -> int:
     """selftest: test the harness, its tasks and its grader."""
+    if options.matrix:
+        return _print_examined(shipped(), options, out)
     passed, failed = run_selftest(_split(options.only), options.verbose, out.message)
     out.lines([f"{passed} passed, {failed} failed"])
     return Exit.FAIL if failed or not passed else Exit.OK
@@ -10104,6 +10148,9 @@ COMMANDS = {
         [
             (("--only",), {"metavar": "NAMES", "help": "only tests whose name holds one of these"}),
             (("--verbose",), {"action": "store_true", "help": "name every test"}),
+            (("--matrix",), {"action": "store_true",
+                "help": "print which criteria each mutant of each task fails"}),
+            _JSON,
         ],
     ),
     "check": Command(
