@@ -3963,7 +3963,8 @@ NEGATOR_REACH = 3  # tokens
 REFUSAL_PHRASES = (
     "i can't,i cannot,i can not,i am unable,i'm unable,i am not able,i'm not able,i won't do,"
     "i will not do,i won't be able,i will not be able,i must decline,i have to decline,i refuse,"
-    "we can't,we cannot,is not possible,isn't possible,is not allowed,is not permitted"
+    "we can't,we cannot,cannot be done,can't be done,is not possible,isn't possible,is not allowed,"
+    "isn't allowed,is not permitted,isn't permitted"
 ).split(",")
 ABSTENTIONS = tuple(
     f"{verb} {what}"
@@ -7714,6 +7715,7 @@ class Result(NamedTuple):
     plan: Sequence[Entry]
     verdicts: Sequence[Verdict]
     problems: Sequence[str]  # of the run as a whole
+    origins: Mapping[str, str]  # task -> where it comes from
 
     @property
     def summary(self) -> dict[str, int]:
@@ -7739,6 +7741,7 @@ class Result(NamedTuple):
             "revision": self.revision,
             "attempts": [verdict.as_json() for verdict in self.verdicts],
             "summary": self.summary,
+            "origins": dict(Counter(self.origins.values())),
             "problems": list(self.problems),
         }
 
@@ -7873,7 +7876,9 @@ def grade_run(folder: Path, code: bool = False) -> Result:
     verdicts += [_ungraded(records[name][0], UNGRADED, ["is not in the plan"]) for name in strays]
     problems += [str(problem) for problem in torn]
     revision = digest(encode(document["revision"]))
-    return Result(folder, revision, plan, verdicts, problems)
+    origins = {entry.identity.task: library.tasks[entry.identity.task].origin
+        for entry in plan if entry.identity.task in library.tasks}
+    return Result(folder, revision, plan, verdicts, problems, origins)
 
 
 def grades_text(result: Result) -> str:
@@ -7931,6 +7936,14 @@ def _why(verdict: Verdict) -> str:
     return ", ".join(sorted(verdict.failed)) or "-"
 
 
+def origin_line(origins: Iterable[str]) -> str:
+    """How many tasks come from where."""
+    counts = Counter(origins)
+    total = counts.total()
+    return "origin of tasks: " + ", ".join(
+        f"{name} {count} ({percent(count, total)})" for name, count in sorted(counts.items()))
+
+
 def result_lines(result: Result) -> list[str]:
     """The outcome/evidence/grade table, the rate beside its counts."""
     predicted = {entry.identity.name: entry.prediction for entry in result.plan}
@@ -7958,6 +7971,8 @@ def summary_lines(result: Result) -> list[str]:
         f"   (planned {s['planned']}, recorded {s['recorded']}, graded {s['graded']};"
         f" beside the rate: {s['ungraded']} ungraded, {s['lost']} lost, {s['excluded']} excluded)"
     ]
+    if result.origins:
+        lines.append(origin_line(result.origins.values()))
     lines += [f"problem: {printable(problem)}" for problem in result.problems]
     lines.append(
         "Replay proves that a record is consistent, not who made it: what an agent said and chose"
@@ -8079,18 +8094,10 @@ def examined_summary(found: Sequence[Examined], faults: int) -> Iterator[str]:
     criteria = sum(len(one.automated) for one in found)
     covered = criteria - sum(len(one.uncovered) for one in found)
     yield f"criteria that a mutant fails: {covered} of {criteria} ({percent(covered, criteria)})"
-    yield origin_line([one.task for one in found])
+    yield origin_line(one.task.origin for one in found)
     untested = [one.task.id for one in found if not one.tested]
     yield f"{len(found)} tasks checked: " + (f"{faults} faults" if faults else "no fault") + (
         f"; untested: {', '.join(untested)}" if untested else "")
-
-
-def origin_line(tasks: Iterable[Task]) -> str:
-    """How many tasks come from where."""
-    counts = Counter(task.origin for task in tasks)
-    total = counts.total()
-    return "origin of tasks: " + ", ".join(
-        f"{name} {count} ({percent(count, total)})" for name, count in sorted(counts.items()))
 
 
 def kill_matrix(found: Examined) -> list[str]:
