@@ -383,6 +383,14 @@ class Shape(NamedTuple):
     entity: str = ""
     state: str = "S"  # the generated name of the state that references are followed in
 
+    def turned(self, kind: str, into: str) -> Shape:
+        """The same of another kind, where it is of this one; else nothing is known."""
+        return self._replace(kind=into) if self.kind == kind else Shape()
+
+
+VALUE = Shape("value")
+Typed: TypeAlias = tuple[str, Shape]  # generated text, and the shape of its value
+
 
 class Finder(Protocol):
     """What expressions need of a state of the world."""
@@ -414,28 +422,19 @@ def _list(value: Any, meter: Meter) -> list[Any]:
     return value
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise Void(f"{shown(value)} is not a text")
-    return value
+def _only_a(what: str, *kinds: type) -> Callable[[Any], Any]:
+    """A check that gives back values of these very types, and voids all others."""
+    def checked(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise Void(f"{shown(value)} is not {what}")
+        return value
+    return checked
 
 
-def _number(value: Any) -> Any:
-    if type(value) is not int and type(value) is not float:
-        raise Void(f"{shown(value)} is not a number")
-    return value
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise Void(f"{shown(value)} is not an integer")
-    return int(value)
-
-
-def _truth(value: Any) -> bool:
-    if value is not True and value is not False:
-        raise Void(f"{shown(value)} is not true or false")
-    return bool(value)
+_text: Callable[[Any], str] = _only_a("a text", str)
+_number = _only_a("a number", int, float)
+_integer: Callable[[Any], int] = _only_a("an integer", int)
+_truth: Callable[[Any], bool] = _only_a("true or false", bool)
 
 
 def _bounded(value: Any) -> Any:
@@ -503,40 +502,21 @@ COMPARISONS: dict[str, Callable[[Meter, Any, Any], bool]] = {
     "in": lambda meter, a, b: _contains(meter, b, a),
     "not in": lambda meter, a, b: not _contains(meter, b, a),
 }
-
-
-def _add(meter: Meter, a: Any, b: Any) -> Any:
-    if type(a) is type(b) and type(a) in (str, list):
-        meter.charge(len(a) + len(b))
-        return a + b
-    return _number(a) + _number(b)
-
-
-def _divide(a: Any, b: Any, whole: bool) -> Any:
-    if _number(b) == 0:
-        raise Void("division by zero")
-    return _number(a) // b if whole else _number(a) / b
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    if _number(b) == 0:
-        raise Void("division by zero")
-    return _number(a) % b
-
-
-ARITHMETIC: dict[str, Callable[[Meter, Any, Any], Any]] = {
-    "+": _add,
-    "-": lambda meter, a, b: _number(a) - _number(b),
-    "*": lambda meter, a, b: _number(a) * _number(b),
-    "/": lambda meter, a, b: _divide(a, b, whole=False),
-    "//": lambda meter, a, b: _divide(a, b, whole=True),
-    "%": lambda meter, a, b: _remainder(a, b),
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul,
+    "/": operator.truediv, "//": operator.floordiv, "%": operator.mod,
 }
 
 
 def _arith(meter: Meter, sign: str, a: Any, b: Any) -> Any:
+    """Numbers under one sign; + joins two texts and two lists as well."""
+    if sign == "+" and type(a) is type(b) and type(a) in (str, list):
+        meter.charge(len(a) + len(b))
+        return a + b
+    if sign in ("/", "//", "%") and _number(b) == 0:
+        raise Void("division by zero")
     try:
-        return _bounded(ARITHMETIC[sign](meter, a, b))
+        return _bounded(ARITHMETIC[sign](_number(a), _number(b)))
     except OverflowError:  # an integer too large for a float
         raise Void("the number is not finite") from None
 
@@ -597,21 +577,16 @@ def _only(meter: Meter, values: Any) -> Any:
     return items[0]
 
 
-def _first(meter: Meter, values: Any) -> Any:
-    items = _list(values, meter)
-    return items[0] if items else MISSING
-
-
 def _unique(meter: Meter, values: Any) -> list[Any]:
     items = _list(values, meter)
     meter.charge(len(items) * len(items) // 2)
     return [item for index, item in enumerate(items) if not _contains(meter, items[:index], item)]
 
 
-def _join(meter: Meter, values: Any, separator: Any = ", ") -> str:
+def _join(meter: Meter, values: Any, separator: Any = ", ") -> Any:
     texts = [text_of(item) for item in _list(values, meter)]
     meter.charge(sum(map(len, texts)) + len(_text(separator)) * len(texts))
-    return separator.join(texts)  # type: ignore[no-any-return]
+    return separator.join(texts)
 
 
 def _lower(meter: Meter, value: Any) -> str:
@@ -656,19 +631,18 @@ def _slice(meter: Meter, value: Any, low: Any, high: Any) -> Any:
     return value[slice(*(None if bound is None else _integer(bound) for bound in (low, high)))]
 
 
-def _found(meter: Meter, state: Finder, entity: str, fields: Mapping[str, Any]) -> Any:
-    """The one row with these values; MISSING where there is none, void where there are several."""
-    rows = state.find(entity, fields)
-    meter.charge(len(rows) + 1)
-    if len(rows) > 1:
-        raise Void(f"{entity}({', '.join(fields)}) is several rows")
-    return rows[0] if rows else MISSING
-
-
 def _listed(meter: Meter, state: Finder, entity: str, fields: Mapping[str, Any]) -> list[Row]:
     rows = state.find(entity, fields)
     meter.charge(len(rows) + 1)
     return rows
+
+
+def _found(meter: Meter, state: Finder, entity: str, fields: Mapping[str, Any]) -> Any:
+    """The one row with these values; MISSING where there is none, void where there are several."""
+    rows = _listed(meter, state, entity, fields)
+    if len(rows) > 1:
+        raise Void(f"{entity}({', '.join(fields)}) is several rows")
+    return rows[0] if rows else MISSING
 
 
 class Refusal(dict[str, Any]):
@@ -679,8 +653,8 @@ class Function(NamedTuple):
     """A function of the language: its code, the least and most arguments, keywords allowed."""
 
     call: Callable[..., Any]
-    least: int
-    most: int
+    least: int = 1
+    most: int = 1
     keywords: tuple[str, ...] = ()
 
 
@@ -689,66 +663,36 @@ def _over(test: Callable[[list[bool]], bool]) -> Callable[[Meter, Any], bool]:
 
 
 FUNCTIONS: dict[str, Function] = {
-    "len": Function(_length, 1, 1),
-    "sum": Function(_sum, 1, 1),
-    "min": Function(lambda meter, values: _extreme(meter, values, -1), 1, 1),
-    "max": Function(lambda meter, values: _extreme(meter, values, 1), 1, 1),
+    "len": Function(_length), "sum": Function(_sum), "range": Function(_range),
+    "min": Function(lambda meter, values: _extreme(meter, values, -1)),
+    "max": Function(lambda meter, values: _extreme(meter, values, 1)),
     "sorted": Function(_sorted, 1, 2, ("by",)),
-    "abs": Function(lambda meter, value: abs(_number(value)), 1, 1),
-    "any": Function(_over(any), 1, 1),
-    "all": Function(_over(all), 1, 1),
-    "one": Function(_only, 1, 1),
-    "first": Function(_first, 1, 1),
-    "unique": Function(_unique, 1, 1),
-    "join": Function(_join, 1, 2),
-    "lower": Function(_lower, 1, 1),
+    "abs": Function(lambda meter, value: abs(_number(value))),
+    "any": Function(_over(any)), "all": Function(_over(all)), "one": Function(_only),
+    "first": Function(lambda meter, values: next(iter(_list(values, meter)), MISSING)),
+    "unique": Function(_unique), "join": Function(_join, 1, 2), "lower": Function(_lower),
     "starts": Function(lambda meter, value, head: _text(value).startswith(_text(head)), 2, 2),
     "ends": Function(lambda meter, value, tail: _text(value).endswith(_text(tail)), 2, 2),
     "contains": Function(_contains, 2, 2),
-    "text": Function(lambda meter, value: text_of(value), 1, 1),
-    "money": Function(lambda meter, cents: money(cents), 1, 1),
-    "range": Function(_range, 1, 1),
-    "missing": Function(lambda meter, value: value is MISSING, 1, 1),
-    "refused": Function(lambda meter, value: isinstance(value, Refusal), 1, 1),
-    "code": Function(
-        lambda meter, value: value["code"] if isinstance(value, Refusal) else MISSING, 1, 1
-    ),
+    "text": Function(lambda meter, value: text_of(value)),
+    "money": Function(lambda meter, cents: money(cents)),
+    "missing": Function(lambda meter, value: value is MISSING),
+    "refused": Function(lambda meter, value: isinstance(value, Refusal)),
+    "code": Function(lambda meter, value: value["code"] if isinstance(value, Refusal) else MISSING),
 }
 _KEEPS_ROWS = {"sorted": "rows", "unique": "rows", "one": "row", "first": "row"}
 
 _HELPERS: dict[str, Any] = {
-    "__builtins__": {},
-    "MISSING": MISSING,
-    "truth": _truth,
-    "compare": _compare,
-    "arith": _arith,
-    "negate": lambda value: _bounded(-_number(value)),
-    "text_of": text_of,
-    "part": part,
-    "item": _item,
-    "slice_of": _slice,
-    "listed": _list,
-    "found": _found,
-    "rows_of": _listed,
-    "equal": _equal,
-    "FN": {name: function.call for name, function in FUNCTIONS.items()},
+    "__builtins__": {}, "MISSING": MISSING, "truth": _truth, "compare": _compare, "arith": _arith,
+    "negate": lambda value: _bounded(-_number(value)), "text_of": text_of, "part": part,
+    "item": _item, "slice_of": _slice, "listed": _list, "found": _found, "rows_of": _listed,
+    "equal": _equal, "FN": {name: function.call for name, function in FUNCTIONS.items()},
 }
-
 _OPERATORS: dict[type, str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.In: "in",
-    ast.NotIn: "not in",
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.In: "in", ast.NotIn: "not in", ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
+    ast.FloorDiv: "//", ast.Mod: "%", ast.And: "and", ast.Or: "or",
+    ast.Not: "(not truth({}))", ast.USub: "negate({})",
 }
 
 
@@ -770,18 +714,20 @@ def _close(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def parse(source: str, kind: str) -> ast.AST:
-    """Python's own parser behind our bounds; raises BadExpression with our own message."""
+def parse(source: str, kind: str) -> Any:
+    """The body that Python's own parser finds, behind our bounds, with our own message.
+
+    An expression, of kind "eval", or the statements of an "exec". Raises BadExpression.
+    """
     if len(source) > MAX_SOURCE:
         raise BadExpression(1, 1, f"longer than {MAX_SOURCE} characters")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "is" with a literal and the like: refused below
-            tree = ast.parse(source, mode="exec" if kind == "exec" else "eval")
-    except SyntaxError as error:
-        raise BadExpression(error.lineno or 1, 1, "not the syntax of an expression") from None
-    except (ValueError, RecursionError, MemoryError):
-        raise BadExpression(1, 1, "not the syntax of an expression") from None
+            tree: Any = ast.parse(source, mode=kind)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise BadExpression(line, 1, "not the syntax of an expression") from None
     level: list[ast.AST] = [tree]
     count = depth = 0
     while level:
@@ -789,7 +735,7 @@ def parse(source: str, kind: str) -> ast.AST:
         if count > MAX_NODES or depth > MAX_NESTING:
             raise BadExpression(1, 1, f"over {MAX_NODES} nodes or {MAX_NESTING} levels")
         level = [child for node in level for child in ast.iter_child_nodes(node)]
-    return tree
+    return tree.body
 
 
 def _only_newer_parse(source: str, node: ast.JoinedStr) -> bool:
@@ -800,6 +746,11 @@ def _only_newer_parse(source: str, node: ast.JoinedStr) -> bool:
     return any(quote in text or "\\" in text for text in inner)
 
 
+def _braces(pairs: Iterable[tuple[str, str]]) -> str:
+    """The display of an object, given its keys and the generated texts of its values."""
+    return "{" + ", ".join(f"{key!r}: {code}" for key, code in pairs) + "}"
+
+
 class Translator:
     """Checks one parsed source and writes it as Python source; one method a kind of node.
 
@@ -808,7 +759,7 @@ class Translator:
 
     def __init__(self, scope: Scope, source: str = "") -> None:
         self.scope, self.source = scope, source
-        self.locals: dict[str, tuple[str, Shape]] = {}  # name -> generated name
+        self.locals: dict[str, Typed] = {}  # name -> generated name
         self.bound = 0
         self.place = (1, 1)
         self.lines: list[str] = []
@@ -818,14 +769,25 @@ class Translator:
         """An error at the node at hand."""
         return BadExpression(*self.place, message)
 
-    def value(self, node: ast.expr) -> tuple[str, Shape]:
+    def need(self, holds: object, message: str) -> None:
+        """Fail with the message unless this holds."""
+        if not holds:
+            raise self.fail(message)
+
+    def among(self, what: str, name: str, known: Collection[str]) -> None:
+        """Fail unless the name is a known one, and propose the nearest."""
+        if name not in known:
+            raise self.fail(f"{what} {name}{_close(name, known)}")
+
+    def read(self, table: Mapping[type, Any], node: ast.AST) -> Any:
+        """What a table of the language has for this kind of node."""
+        self.need(type(node) in table, f"{type(node).__name__} is not of the language")
+        return table[type(node)]
+
+    def value(self, node: ast.expr) -> Typed:
         """Translate one expression."""
-        method = self.EXPRESSIONS.get(type(node))
-        if method is None:
-            self.place = (node.lineno, node.col_offset + 1)
-            raise self.fail(f"{type(node).__name__} is not of the language")
         before, self.place = self.place, (node.lineno, node.col_offset + 1)
-        result = method(self, node)
+        result: Typed = self.read(self.EXPRESSIONS, node)(self, node)
         self.place = before
         return result
 
@@ -833,38 +795,38 @@ class Translator:
         """The generated text alone."""
         return self.value(node)[0]
 
-    def _constant(self, node: ast.Constant) -> tuple[str, Shape]:
-        if node.value is not None and type(node.value) not in (bool, int, float, str):
-            raise self.fail(f"{type(node.value).__name__} is not a value of the language")
+    def truth(self, node: ast.expr) -> str:
+        """An operand that must be a boolean."""
+        return f"truth({self.code(node)})"
+
+    def _constant(self, node: ast.Constant) -> Typed:
+        kind = type(node.value)
+        self.need(node.value is None or kind in (bool, int, float, str),
+            f"{kind.__name__} is not a value of the language")
         try:
-            _bounded(node.value)
+            return repr(_bounded(node.value)), VALUE
         except Void as reason:
             raise self.fail(str(reason)) from None
-        return repr(node.value), Shape("value")
 
-    def _name(self, node: ast.Name) -> tuple[str, Shape]:
+    def _name(self, node: ast.Name) -> Typed:
         name, scope = node.id, self.scope
+        fields = scope.schema[scope.row] if scope.row else {}
         if name in self.locals:
             return self.locals[name]
-        if scope.row and name in scope.schema[scope.row]:
+        if name in fields:
             return self._field("V['row']", Shape("row", scope.row), name)
-        if name in scope.names:
-            return f"V[{name!r}]", scope.names[name]
-        known = {*self.locals, *scope.names, *(scope.schema[scope.row] if scope.row else ())}
-        raise self.fail(f"unknown name {name}{_close(name, known)}")
+        self.among("unknown name", name, {*self.locals, *scope.names, *fields})
+        return f"V[{name!r}]", scope.names[name]
 
-    def _field(self, owner: str, shape: Shape, name: str) -> tuple[str, Shape]:
+    def _field(self, owner: str, shape: Shape, name: str) -> Typed:
         fields = self.scope.schema[shape.entity]
-        if name not in fields:
-            hint = _close(name, fields)
-            raise self.fail(f"{shape.entity} has no field {name}{hint}")
+        self.among(f"{shape.entity} has no field", name, fields)
         if self.scope.mode == "transaction":
             owner = f"T.fresh({shape.entity!r}, {owner})"
-        refers = fields[name]
-        kind = Shape("ref", refers, shape.state) if refers else Shape("value")
+        kind = Shape("ref", fields[name], shape.state) if fields[name] else VALUE
         return f"part({owner}, {name!r})", kind
 
-    def owner(self, node: ast.expr) -> tuple[str, Shape]:
+    def owner(self, node: ast.expr) -> Typed:
         """The left side of a dot or bracket: a reference is followed to its row."""
         code, shape = self.value(node)
         if shape.kind == "ref":
@@ -873,137 +835,115 @@ class Translator:
             shape = Shape("row", shape.entity, shape.state)
         return code, shape
 
-    def _attribute(self, node: ast.Attribute) -> tuple[str, Shape]:
-        if node.attr.startswith("__"):
-            raise self.fail(f"{node.attr} is not a field")
+    def _attribute(self, node: ast.Attribute) -> Typed:
+        self.need(not node.attr.startswith("__"), f"{node.attr} is not a field")
         code, shape = self.owner(node.value)
         if shape.kind == "row":
             return self._field(code, shape, node.attr)
         if shape.kind == "state":
             entity = self._entity(node.attr)
             return f"rows_of(M, {code}, {entity!r}, {{}})", Shape("rows", entity, code)
-        if shape.kind in ("rows", "value"):
-            what = f"a list of {shape.entity} rows" if shape.kind == "rows" else "a plain value"
-            raise self.fail(f"{what} has no field {node.attr}")
+        what = f"a list of {shape.entity} rows" if shape.kind == "rows" else "a plain value"
+        self.need(shape.kind not in ("rows", "value"), f"{what} has no field {node.attr}")
         return f"part({code}, {node.attr!r})", Shape()
 
     def _entity(self, name: str) -> str:
-        if name not in self.scope.schema:
-            raise self.fail(f"unknown entity {name}{_close(name, self.scope.schema)}")
+        self.among("unknown entity", name, self.scope.schema)
         return name
 
-    def _subscript(self, node: ast.Subscript) -> tuple[str, Shape]:
+    def _subscript(self, node: ast.Subscript) -> Typed:
         code, shape = self.owner(node.value)
         if isinstance(node.slice, ast.Slice):
-            if node.slice.step is not None:
-                raise self.fail("a slice has no step")
+            self.need(node.slice.step is None, "a slice has no step")
             ends = (node.slice.lower, node.slice.upper)
             bounds = ", ".join("None" if end is None else self.code(end) for end in ends)
-            return f"slice_of(M, {code}, {bounds})", shape if shape.kind == "rows" else Shape()
+            return f"slice_of(M, {code}, {bounds})", shape.turned("rows", "rows")
         if shape.kind == "row":
             if not (isinstance(node.slice, ast.Constant) and type(node.slice.value) is str):
                 raise self.fail("a row's field is named by a constant text")
             return self._field(code, shape, node.slice.value)
-        inner = Shape("row", shape.entity, shape.state) if shape.kind == "rows" else Shape()
-        return f"item({code}, {self.code(node.slice)})", inner
+        return f"item({code}, {self.code(node.slice)})", shape.turned("rows", "row")
 
-    def _boolean(self, node: ast.BoolOp) -> tuple[str, Shape]:
-        word = " and " if isinstance(node.op, ast.And) else " or "
-        return f"({word.join(self.truth(item) for item in node.values)})", Shape("value")
+    def _boolean(self, node: ast.BoolOp) -> Typed:
+        word = f" {self.read(_OPERATORS, node.op)} "
+        return f"({word.join(self.truth(item) for item in node.values)})", VALUE
 
-    def truth(self, node: ast.expr) -> str:
-        """An operand that must be a boolean."""
-        return f"truth({self.code(node)})"
+    def _unary(self, node: ast.UnaryOp) -> Typed:
+        return self.read(_OPERATORS, node.op).format(self.code(node.operand)), VALUE
 
-    def _unary(self, node: ast.UnaryOp) -> tuple[str, Shape]:
-        if isinstance(node.op, ast.Not):
-            return f"(not {self.truth(node.operand)})", Shape("value")
-        if isinstance(node.op, ast.USub):
-            return f"negate({self.code(node.operand)})", Shape("value")
-        raise self.fail(f"{type(node.op).__name__} is not of the language")
-
-    def sign(self, operator: ast.AST) -> str:
-        """The sign of an operator of the language."""
-        if type(operator) not in _OPERATORS:
-            raise self.fail(f"{type(operator).__name__} is not of the language")
-        return _OPERATORS[type(operator)]
-
-    def _compare(self, node: ast.Compare) -> tuple[str, Shape]:
-        signs = [self.sign(operator) for operator in node.ops]
+    def _compare(self, node: ast.Compare) -> Typed:
+        signs = [self.read(_OPERATORS, sign) for sign in node.ops]
         left, rest = self.code(node.left), [self.code(item) for item in node.comparators]
         if len(signs) == 1 and signs[0] in ("==", "!="):
-            return f"({'not ' * (signs[0] == '!=')}equal(M, {left}, {rest[0]}))", Shape("value")
+            return f"({'not ' * (signs[0] == '!=')}equal(M, {left}, {rest[0]}))", VALUE
         pairs = ", ".join(f"{sign!r}, {code}" for sign, code in zip(signs, rest, strict=True))
-        return f"compare(M, {left}, {pairs})", Shape("value")
+        return f"compare(M, {left}, {pairs})", VALUE
 
-    def _binary(self, node: ast.BinOp) -> tuple[str, Shape]:
-        left, shape = self.value(node.left)
-        code = f"arith(M, {self.sign(node.op)!r}, {left}, {self.code(node.right)})"
-        return code, shape if shape.kind == "rows" else Shape()
+    def arith(self, first: ast.expr, sign: ast.operator, second: ast.expr) -> Typed:
+        """Two operands under a sign."""
+        code, shape = self.value(first)
+        code = f"arith(M, {self.read(_OPERATORS, sign)!r}, {code}, {self.code(second)})"
+        return code, shape.turned("rows", "rows")
 
-    def _either(self, node: ast.IfExp) -> tuple[str, Shape]:
+    def _binary(self, node: ast.BinOp) -> Typed:
+        return self.arith(node.left, node.op, node.right)
+
+    def _either(self, node: ast.IfExp) -> Typed:
         code, shape = self.value(node.body)
         other, second = self.value(node.orelse)
         test = self.truth(node.test)
         return f"({code} if {test} else {other})", shape if shape == second else Shape()
 
-    def _display(self, node: ast.List) -> tuple[str, Shape]:
+    def _display(self, node: ast.List) -> Typed:
         parts = [self.value(item) for item in node.elts]
-        shapes = {shape for _, shape in parts}
-        rows = len(shapes) == 1 and next(iter(shapes)).kind == "row"
-        shape = next(iter(shapes))._replace(kind="rows") if rows else Shape()
+        shape, *others = {shape for _, shape in parts} or {Shape()}
+        shape = Shape() if others else shape.turned("row", "rows")
         return f"[{', '.join(code for code, _ in parts)}]", shape
 
-    def _object(self, node: ast.Dict) -> tuple[str, Shape]:
-        return f"{{{', '.join(self._pair(k, v) for k, v in self._pairs(node))}}}", Shape()
+    def _object(self, node: ast.Dict) -> Typed:
+        return _braces((key, self.code(value)) for key, value in self._pairs(node)), Shape()
 
-    def _pairs(self, node: ast.Dict) -> Iterator[tuple[str, ast.expr]]:
+    def _pairs(self, node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+        if not isinstance(node, ast.Dict):
+            raise self.fail("after ** stands an object with constant keys")
         for key, value in zip(node.keys, node.values, strict=True):
             if not (isinstance(key, ast.Constant) and type(key.value) is str):
                 raise self.fail("an object's keys are constant texts")
             yield key.value, value
 
-    def _pair(self, key: str, value: ast.expr) -> str:
-        return f"{key!r}: {self.code(value)}"
-
-    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp) -> tuple[str, Shape]:
+    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp) -> Typed:
         outer, clauses = dict(self.locals), []
         for clause in node.generators:
             if clause.is_async or not isinstance(clause.target, ast.Name):
                 raise self.fail("a comprehension has one plain name")
             source, shape = self.value(clause.iter)
-            inner = shape._replace(kind="row") if shape.kind == "rows" else Shape()
             self.bound += 1
             name = f"c{self.bound}_{clause.target.id}"
-            self.locals[clause.target.id] = (name, inner)
+            self.locals[clause.target.id] = (name, shape.turned("rows", "row"))
             clauses.append(f"for {name} in listed({source}, M)")
             clauses += [f"if {self.truth(test)}" for test in clause.ifs]
         code, shape = self.value(node.elt)
         self.locals = outer
-        whole = shape._replace(kind="rows") if shape.kind == "row" else Shape()
-        return f"[{code} {' '.join(clauses)}]", whole
+        return f"[{code} {' '.join(clauses)}]", shape.turned("row", "rows")
 
-    def _format(self, node: ast.JoinedStr) -> tuple[str, Shape]:
+    def _format(self, node: ast.JoinedStr) -> Typed:
+        self.need(not _only_newer_parse(self.source, node), "not the syntax of an expression")
         parts, place = [], self.place
-        if _only_newer_parse(self.source, node):
-            raise self.fail("not the syntax of an expression")
         for item in node.values:
             if isinstance(item, ast.Constant):
                 parts.append(repr(item.value))
                 continue
             assert isinstance(item, ast.FormattedValue)
-            if item.conversion != -1 or item.format_spec is not None:
-                raise self.fail("an f-string has no conversion and no format")
+            self.need(item.conversion == -1 and item.format_spec is None,
+                "an f-string has no conversion and no format")
             # 3.11 misplaces what stands inside an f-string: errors point at its start
             try:
                 parts.append(f"text_of({self.code(item.value)})")
             except BadExpression as error:
                 raise BadExpression(*place, error.message) from None
-        if not parts:
-            return "''", Shape("value")
-        return f"FN['join'](M, [{', '.join(parts)}], '')", Shape("value")
+        return f"FN['join'](M, [{', '.join(parts)}], '')" if parts else "''", VALUE
 
-    def _call(self, node: ast.Call) -> tuple[str, Shape]:
+    def _call(self, node: ast.Call) -> Typed:
         if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
             state, shape = self.value(node.func.value)
             if shape.kind == "state":
@@ -1018,54 +958,44 @@ class Translator:
         if name in scope.schema:
             return self._lookup(node, name, "S")
         if name == "rows" and scope.schema:
-            return self._rows(node)
+            entity = self._entity_argument(node, name)
+            return f"rows_of(M, S, {entity!r}, {self._fields(node, entity)})", Shape("rows", entity)
         known = {*FUNCTIONS, *scope.schema, *scope.tools}
         raise self.fail(f"unknown function {name}{_close(name, known)}")
 
-    def tool_call(self, node: ast.Call, name: str) -> tuple[str, Shape]:
+    def tool_call(self, node: ast.Call, name: str) -> Typed:
         """A tool is called in scripts alone, which BlockTranslator reads."""
         raise self.fail(f"{name} can't be called here")
 
-    def _function(self, node: ast.Call, name: str) -> tuple[str, Shape]:
-        function = FUNCTIONS[name]
-        words = [word.arg or "**" for word in node.keywords]
-        given = len(node.args) + len(words)
-        if not function.least <= given <= function.most or set(words) - set(function.keywords):
-            raise self.fail(f"{name} takes {function.least} to {function.most} arguments")
-        parts = [self.value(item) for item in node.args]
-        codes = [code for code, _ in parts] + [self.code(word.value) for word in node.keywords]
-        shape = Shape()
-        if name in _KEEPS_ROWS and parts and parts[0][1].kind == "rows":
-            shape = parts[0][1]._replace(kind=_KEEPS_ROWS[name])
-        return f"FN[{name!r}](M, {', '.join(codes)})", shape
+    def _function(self, node: ast.Call, name: str) -> Typed:
+        least, most, allowed = FUNCTIONS[name][1:]
+        given = [*node.args, *(word.value for word in node.keywords)]
+        self.need(least <= len(given) <= most
+            and {word.arg for word in node.keywords} <= set(allowed),
+            f"{name} takes {least} to {most} arguments")
+        parts = [self.value(item) for item in given]
+        rows = bool(node.args) and name in _KEEPS_ROWS
+        shape = parts[0][1].turned("rows", _KEEPS_ROWS[name]) if rows else Shape()
+        return f"FN[{name!r}](M, {', '.join(code for code, _ in parts)})", shape
 
     def arguments(self, node: ast.Call) -> dict[str, str]:
         """Keyword arguments, `**{...}` displays unfolded: name -> generated text."""
         found: dict[str, str] = {}
         for word in node.keywords:
-            named = [(word.arg, word.value)] if word.arg else self._unfolded(word.value)
+            named = [(word.arg, word.value)] if word.arg else list(self._pairs(word.value))
             for name, value in named:
-                if name in found:
-                    raise self.fail(f"argument {name} is given twice")
+                self.need(name not in found, f"argument {name} is given twice")
                 found[name] = self.code(value)
         return found
-
-    def _unfolded(self, node: ast.expr) -> list[tuple[str, ast.expr]]:
-        if not isinstance(node, ast.Dict):
-            raise self.fail("after ** stands an object with constant keys")
-        return list(self._pairs(node))
 
     def _fields(self, node: ast.Call, entity: str) -> str:
         found = self.arguments(node)
         for name in found:
-            if name not in self.scope.schema[entity]:
-                hint = _close(name, self.scope.schema[entity])
-                raise self.fail(f"{entity} has no field {name}{hint}")
-        return "{" + ", ".join(f"{name!r}: {code}" for name, code in found.items()) + "}"
+            self.among(f"{entity} has no field", name, self.scope.schema[entity])
+        return _braces(found.items())
 
-    def _lookup(self, node: ast.Call, entity: str, state: str) -> tuple[str, Shape]:
-        if node.args or not node.keywords:
-            raise self.fail(f"{entity}(...) takes field=value, one or more")
+    def _lookup(self, node: ast.Call, entity: str, state: str) -> Typed:
+        self.need(node.keywords and not node.args, f"{entity}(...) takes field=value, one or more")
         code = f"found(M, {state}, {entity!r}, {self._fields(node, entity)})"
         return code, Shape("row", entity, state)
 
@@ -1074,26 +1004,12 @@ class Translator:
             raise self.fail(f"{verb}(entity, field=value, ...) names an entity first")
         return self._entity(node.args[0].id)
 
-    def _rows(self, node: ast.Call) -> tuple[str, Shape]:
-        entity = self._entity_argument(node, "rows")
-        return f"rows_of(M, S, {entity!r}, {self._fields(node, entity)})", Shape("rows", entity)
-
-    EXPRESSIONS: dict[type, Callable[[Translator, Any], tuple[str, Shape]]] = {
-        ast.Constant: _constant,
-        ast.Name: _name,
-        ast.Attribute: _attribute,
-        ast.Subscript: _subscript,
-        ast.BoolOp: _boolean,
-        ast.UnaryOp: _unary,
-        ast.Compare: _compare,
-        ast.BinOp: _binary,
-        ast.IfExp: _either,
-        ast.List: _display,
-        ast.Dict: _object,
-        ast.ListComp: _comprehension,
-        ast.GeneratorExp: _comprehension,
-        ast.JoinedStr: _format,
-        ast.Call: _call,
+    EXPRESSIONS: dict[type, Callable[[Translator, Any], Typed]] = {
+        ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute,
+        ast.Subscript: _subscript, ast.BoolOp: _boolean, ast.UnaryOp: _unary,
+        ast.Compare: _compare, ast.BinOp: _binary, ast.IfExp: _either, ast.List: _display,
+        ast.Dict: _object, ast.ListComp: _comprehension, ast.GeneratorExp: _comprehension,
+        ast.JoinedStr: _format, ast.Call: _call,
     }
 
 
@@ -1118,31 +1034,24 @@ class BlockTranslator(Translator):
         """Translate a list of statements."""
         for node in body:
             self.place = (node.lineno, node.col_offset + 1)
-            method = self.STATEMENTS.get(type(node))
-            if method is None:
-                raise self.fail(f"{type(node).__name__} is not of the language")
-            method(self, node, level)
+            self.read(self.STATEMENTS, node)(self, node, level)
 
     def _assign(self, node: ast.Assign, level: int) -> None:
-        target = node.targets[0]
-        if len(node.targets) != 1:
-            raise self.fail("one assignment has one target")
-        if self._is_listen(node.value) and isinstance(target, ast.Name):
-            self.bind(target.id, Shape())
-            return self.emit(level, f"v_{target.id} = yield", node.lineno)
-        code, shape = self.value(node.value)
-        self._store(target, code, shape, level)
+        target, *others = node.targets
+        self.need(not others, "one assignment has one target")
+        listens = self._listens(node.value) and isinstance(target, ast.Name)
+        self._store(target, *(("yield", Shape()) if listens else self.value(node.value)), level)
 
-    def _is_listen(self, node: ast.expr) -> bool:
-        call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id
-        bare = isinstance(node, ast.Call) and not node.args and not node.keywords
-        return self.scope.mode == "script" and call == "listen" and bare
+    def _listens(self, node: ast.expr) -> bool:
+        match node:
+            case ast.Call(func=ast.Name(id="listen"), args=[], keywords=[]):
+                return self.scope.mode == "script"
+        return False
 
     def bind(self, name: str, shape: Shape) -> None:
         """Make a name a variable; a second binding of another shape makes it `any`."""
         taken = name in self.scope.names or name in self.scope.tools or name.startswith("__")
-        if taken or name in FUNCTIONS:
-            raise self.fail(f"{name} can't be assigned")
+        self.need(not taken and name not in FUNCTIONS, f"{name} can't be assigned")
         known = self.locals.get(name, ("", shape))[1]
         self.locals[name] = (f"v_{name}", shape if known == shape else Shape())
 
@@ -1150,33 +1059,26 @@ class BlockTranslator(Translator):
         if isinstance(target, ast.Name):
             self.bind(target.id, shape)
             return self.emit(level, f"v_{target.id} = {code}", target.lineno)
-        named = isinstance(target, (ast.Attribute, ast.Subscript))
-        if self.scope.mode != "transaction" or not named:
+        writes = self.scope.mode == "transaction"
+        if not (writes and isinstance(target, (ast.Attribute, ast.Subscript))):
             raise self.fail("only a variable can be assigned")
-        owner, field = self._target(target)
-        self.emit(level, f"T.set({owner[1]!r}, {owner[0]}, {field!r}, {code})", target.lineno)
-
-    def _target(self, target: ast.expr) -> tuple[tuple[str, str], str]:
-        assert isinstance(target, (ast.Attribute, ast.Subscript))
-        code, shape = self.owner(target.value)
-        if shape.kind != "row":
-            raise self.fail("only a field of a row can be assigned")
-        field = target.attr if isinstance(target, ast.Attribute) else ""
-        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-            field = str(target.slice.value)
-        self._field(code, shape, field)
-        self.assignable(shape.entity, field)
-        return (code, shape.entity), field
+        owner, row = self.owner(target.value)
+        self.need(row.kind == "row", "only a field of a row can be assigned")
+        field = ""
+        match target:
+            case ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=name)):
+                field = str(name)
+        self._field(owner, row, field)
+        self.assignable(row.entity, field)
+        self.emit(level, f"T.set({row.entity!r}, {owner}, {field!r}, {code})", target.lineno)
 
     def assignable(self, entity: str, field: str) -> None:
         """Refuse the key and managed fields."""
-        if field in self.scope.fixed.get(entity, ()):
-            raise self.fail(f"{entity}.{field} is the key or managed: it can't be set")
+        self.need(field not in self.scope.fixed.get(entity, ()),
+            f"{entity}.{field} is the key or managed: it can't be set")
 
     def _augment(self, node: ast.AugAssign, level: int) -> None:
-        present, shape = self.value(node.target)
-        code = f"arith(M, {self.sign(node.op)!r}, {present}, {self.code(node.value)})"
-        self._store(node.target, code, shape if shape.kind == "rows" else Shape(), level)
+        self._store(node.target, *self.arith(node.target, node.op, node.value), level)
 
     def _if(self, node: ast.If, level: int) -> None:
         self.emit(level, f"if {self.truth(node.test)}:", node.lineno)
@@ -1189,78 +1091,67 @@ class BlockTranslator(Translator):
         if not isinstance(node.target, ast.Name) or node.orelse:
             raise self.fail("for has one plain name and no else")
         code, shape = self.value(node.iter)
-        self.bind(node.target.id, shape._replace(kind="row") if shape.kind == "rows" else Shape())
+        self.bind(node.target.id, shape.turned("rows", "row"))
         self.emit(level, f"for v_{node.target.id} in listed({code}, M):", node.lineno)
         self.block(node.body, level + 1)
 
     def _statement(self, node: ast.Expr, level: int) -> None:
-        if self._is_listen(node.value):
-            return self.emit(level, "yield", node.lineno)
-        verb = isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name)
-        name = node.value.func.id if verb else ""  # type: ignore[attr-defined]
-        if self.scope.mode == "transaction" and name in ("refuse", "create", "delete"):
-            return self._verb(node.value, name, level)  # type: ignore[arg-type]
-        self.emit(level, self.code(node.value), node.lineno)
+        match node.value:
+            case ast.Call(func=ast.Name(id=("refuse" | "create" | "delete") as verb)) as call \
+                    if self.scope.mode == "transaction":
+                self.emit(level, self._verb(call, verb), call.lineno)
+            case value:
+                text = "yield" if self._listens(value) else self.code(value)
+                self.emit(level, text, node.lineno)
 
-    def _verb(self, node: ast.Call, verb: str, level: int) -> None:
+    def _verb(self, node: ast.Call, verb: str) -> str:
         if verb == "create":
             entity = self._entity_argument(node, verb)
             for word in node.keywords:
                 self.assignable(entity, word.arg or "")
-            text = f"T.create({entity!r}, {self._fields(node, entity)})"
-        elif verb == "delete":
+            return f"T.create({entity!r}, {self._fields(node, entity)})"
+        if verb == "delete":
             parts = [self.owner(item) for item in node.args]
-            if len(parts) != 1 or parts[0][1].kind != "row" or node.keywords:
-                raise self.fail("delete(row) takes one row")
-            text = f"T.delete({parts[0][1].entity!r}, {parts[0][0]})"
-        else:
-            if not 1 <= len(node.args) <= 3 or node.keywords:
-                raise self.fail("refuse(code, message, field) takes one to three texts")
-            code = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
-            if code not in self.scope.codes:
-                raise self.fail(f"refuse(code, ...) takes one of {', '.join(self.scope.codes)}")
-            text = f"T.refuse({', '.join(self.code(item) for item in node.args)})"
-        self.emit(level, text, node.lineno)
+            self.need(len(parts) == 1 and parts[0][1].kind == "row" and not node.keywords,
+                "delete(row) takes one row")
+            return f"T.delete({parts[0][1].entity!r}, {parts[0][0]})"
+        self.need(1 <= len(node.args) <= 3 and not node.keywords,
+            "refuse(code, message, field) takes one to three texts")
+        code = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+        self.need(code in self.scope.codes,
+            f"refuse(code, ...) takes one of {', '.join(self.scope.codes)}")
+        return f"T.refuse({', '.join(self.code(item) for item in node.args)})"
 
     def _word(self, node: ast.stmt, level: int) -> None:
         self.emit(level, type(node).__name__.lower(), node.lineno)
 
-    def tool_call(self, node: ast.Call, name: str) -> tuple[str, Shape]:
+    def tool_call(self, node: ast.Call, name: str) -> Typed:
         if name in self.scope.tools:
-            if node.args:
-                raise self.fail(f"{name} takes keyword arguments only")
-            pairs = ", ".join(f"{key!r}: {code}" for key, code in self.arguments(node).items())
-            return f"A.call({name!r}, {{{pairs}}})", Shape()
+            self.need(not node.args, f"{name} takes keyword arguments only")
+            return f"A.call({name!r}, {_braces(self.arguments(node).items())})", Shape()
         if name in ("each", "page", "send"):
             return self._tool_by_name(node, name)
-        if name == "say" and len(node.args) == 1 and not node.keywords:
-            return f"A.say({self.code(node.args[0])})", Shape()
-        raise self.fail(f"{name}{SCRIPT_CALLS[name]}")
+        self.need(name == "say" and len(node.args) == 1 and not node.keywords,
+            f"{name}{SCRIPT_CALLS[name]}")
+        return f"A.say({self.code(node.args[0])})", Shape()
 
-    def _tool_by_name(self, node: ast.Call, name: str) -> tuple[str, Shape]:
+    def _tool_by_name(self, node: ast.Call, name: str) -> Typed:
         first = node.args[0] if node.args else None
         tool = first.id if isinstance(first, ast.Name) else ""
         if name == "send":
             if isinstance(first, ast.Constant) and type(first.value) is str:
                 tool = first.value  # any name, known or not
-            if not tool or len(node.args) != 2 or node.keywords:
-                raise self.fail("send(tool, text) takes a tool's name and a text")
+            self.need(tool and len(node.args) == 2 and not node.keywords,
+                "send(tool, text) takes a tool's name and a text")
             return f"A.send({tool!r}, {self.code(node.args[1])})", Shape()
         if tool not in self.scope.listers or len(node.args) != 1:
             hint = _close(tool, self.scope.listers)
             raise self.fail(f"{name}(tool, ...) names a list tool first{hint}")
-        pairs = ", ".join(f"{key!r}: {code}" for key, code in self.arguments(node).items())
-        return f"A.{name}({tool!r}, {{{pairs}}})", Shape()
+        return f"A.{name}({tool!r}, {_braces(self.arguments(node).items())})", Shape()
 
     STATEMENTS: dict[type, Callable[[BlockTranslator, Any, int], None]] = {
-        ast.Assign: _assign,
-        ast.AugAssign: _augment,
-        ast.If: _if,
-        ast.For: _for,
-        ast.Expr: _statement,
-        ast.Pass: _word,
-        ast.Break: _word,
-        ast.Continue: _word,
+        ast.Assign: _assign, ast.AugAssign: _augment, ast.If: _if, ast.For: _for,
+        ast.Expr: _statement, ast.Pass: _word, ast.Break: _word, ast.Continue: _word,
     }
 
 
@@ -1292,9 +1183,7 @@ def compile_expression(source: str, scope: Scope = Scope()) -> Expression:
     True
     """
     text = source.replace("\n", " ").strip()  # an author may break a long one
-    tree = parse(text, "eval")
-    assert isinstance(tree, ast.Expression)
-    code, shape = Translator(scope, text).value(tree.body)
+    code, shape = Translator(scope, text).value(parse(text, "eval"))
     made: dict[str, Any] = {}
     exec(f"def run(V, S, M): return {code}", dict(_HELPERS), made)  # only our own words
     return Expression(text, shape, made["run"])
@@ -1327,23 +1216,18 @@ def compile_block(source: str, scope: Scope, after: Mapping[str, str] = {}) -> B
 
     `after` are expressions evaluated at the end, returned as an object. Raises BadExpression.
     """
-    tree = parse(source, "exec")
-    assert isinstance(tree, ast.Module)
     writer = BlockTranslator(scope, source)
     writer.emit(0, "def run(V, S, M, A, T):", 1)
     if scope.mode == "script":
         writer.emit(1, "if MISSING is None: yield", 1)
-    writer.block(tree.body, 1)
-    parts, shapes = [], {}
+    writer.block(parse(source, "exec"), 1)
+    parts, shapes = {}, {}
     for name, text in after.items():
-        result = parse(text.strip(), "eval")
-        assert isinstance(result, ast.Expression)
         writer.source = text.strip()
-        code, shapes[name] = writer.value(result.body)
+        code, shapes[name] = writer.value(parse(writer.source, "eval"))
         fresh = shapes[name].kind == "row" and scope.mode == "transaction"
-        parts.append(
-            f"{name!r}: " + (f"T.fresh({shapes[name].entity!r}, {code})" if fresh else code))
-    writer.emit(1, f"return {{{', '.join(parts)}}}", 1)
+        parts[name] = f"T.fresh({shapes[name].entity!r}, {code})" if fresh else code
+    writer.emit(1, f"return {_braces(parts.items())}", 1)
     made: dict[str, Any] = {}
     try:
         generated = compile("\n".join(writer.lines), "<block>", "exec")
