@@ -414,19 +414,24 @@ def _list(value: Any, meter: Meter) -> list[Any]:
     return value
 
 
-def _only_a(what: str, *kinds: type) -> Callable[[Any], Any]:
-    """A check that gives back values of these very types, and voids all others."""
+def _only_a(what: str, kind: type) -> Callable[[Any], Any]:
+    """A check that gives back values of this very type, and voids all others."""
     def checked(value: Any) -> Any:
-        if type(value) not in kinds:
+        if type(value) is not kind:
             raise Void(f"{shown(value)} is not {what}")
         return value
     return checked
 
 
 _text: Callable[[Any], str] = _only_a("a text", str)
-_number = _only_a("a number", int, float)
 _integer: Callable[[Any], int] = _only_a("an integer", int)
 _truth: Callable[[Any], bool] = _only_a("true or false", bool)
+
+
+def _number(value: Any) -> Any:
+    if type(value) is not int and type(value) is not float:
+        raise Void(f"{shown(value)} is not a number")
+    return value
 
 
 def _bounded(value: Any) -> Any:
@@ -497,10 +502,11 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 def _arith(meter: Meter, sign: str, a: Any, b: Any) -> Any:
     """Numbers under one sign; + joins two texts and two lists as well."""
-    if sign == "+" and type(a) is type(b) and type(a) in (str, list):
+    kind = type(a)
+    if sign == "+" and kind is type(b) and (kind is str or kind is list):
         meter.charge(len(a) + len(b))
         return a + b
-    if sign in ("/", "//", "%") and _number(b) == 0:
+    if sign in {"/", "//", "%"} and _number(b) == 0:
         raise Void("division by zero")
     try:
         return _bounded(ARITHMETIC[sign](_number(a), _number(b)))
@@ -3077,12 +3083,10 @@ def actor_names(session: Session) -> dict[str, Any]:
     return {"actor": MISSING if row is None else row, "now": session.clock}
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 def _surrogate(value: Any) -> bool:
     texts = value if type(value) is list else (value,)
-    return any(type(v) is str and not v.isascii() and _SURROGATE.search(v) for v in texts)
+    return any(type(text) is str and not text.isascii() and re.search("[\ud800-\udfff]", text)
+        for text in texts)
 
 
 def check_arguments(tool: Tool, arguments: JSON) -> None:
@@ -3537,11 +3541,9 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for elements of the delta.
-
-    `exact` are the fields a created row must have; `within` names the reference of a created row
-    that must point to the row filling the parent slot. Required slots take exactly one element.
-    """
+    """A place for elements of the delta. `exact` are the fields a created row must have; `within`
+    names the reference of a created row that must point to the row filling the parent slot.
+    Required slots take exactly one element."""
 
     owner: str  # the criterion, or "" for an allowance
     kind: str
@@ -7104,8 +7106,7 @@ def load_library(root: Path, label: str = "", scripts: bool = True, code: bool =
     folders = sorted(p for p in seeds.iterdir() if p.is_dir()) if seeds.is_dir() else []
     if not folders:
         raise fault_of(seeds, "no worlds here")
-    worlds, tasks, problems = {}, {}, list[Problem]()
-    files: dict[str, bytes] = {}
+    worlds, tasks, files, problems = {}, {}, dict[str, bytes](), list[Problem]()
     for folder in folders:
         labels = (f"{label}seeds/{folder.name}", f"{label}tasks/{folder.name}")
         beside = root / "tasks" / folder.name
@@ -7692,8 +7693,8 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
     for problem in verdict.problems:
         yield f"problem: {printable(problem)}"
     for check in verdict.checks:
-        what = f"{check.criterion} ({check.kind}, {check.tier}): {check.reason}"
-        yield printable(f"{_MARKS[check.passed]}  {what}{_cited(check, 8)}")
+        what = f"{_MARKS[check.passed]}  {check.criterion} ({check.kind}, {check.tier})"
+        yield printable(f"{what}: {check.reason}{_cited(check, 8)}")
     if verdict.failure_modes:
         yield f"failure modes: {', '.join(verdict.failure_modes)}"
 
@@ -7757,8 +7758,7 @@ def _proof_lines(proof: Proof) -> Iterator[str]:
     yield f"  {proof.agent}: {grade_}, {proof.verdict.verdict}, {proof.verdict.honesty}"
     for check in proof.verdict.checks:
         if check.passed is False:
-            said = f"    caught by {check.criterion}: {check.reason}{_cited(check, 4)}"
-            yield printable(said)
+            yield printable(f"    caught by {check.criterion}: {check.reason}{_cited(check, 4)}")
     if proof.verdict.failure_modes:
         yield f"    modes: {', '.join(proof.verdict.failure_modes)}"
 
