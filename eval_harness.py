@@ -8089,12 +8089,13 @@ def examined_summary(found: Sequence[Examined], faults: int) -> Iterator[str]:
         fate = proof.note.partition(":")[0] or proof.verdict.grade or proof.verdict.evidence
         fates.setdefault(kind, Counter())[fate] += 1
     heads = ["passed", "failed", "trace-equivalent", "waived"]
-    yield from table(["agents", *heads], [[kind, *(str(fate[head]) for head in heads)]
-        for kind, fate in fates.items()])
+    if len(found) > 1:
+        yield from table(["agents", *heads], [[kind, *(str(fate[head]) for head in heads)]
+            for kind, fate in fates.items()])
+        yield origin_line(one.task.origin for one in found)
     criteria = sum(len(one.automated) for one in found)
     covered = criteria - sum(len(one.uncovered) for one in found)
     yield f"criteria that a mutant fails: {covered} of {criteria} ({percent(covered, criteria)})"
-    yield origin_line(one.task.origin for one in found)
     untested = [one.task.id for one in found if not one.tested]
     yield f"{len(found)} tasks checked: " + (f"{faults} faults" if faults else "no fault") + (
         f"; untested: {', '.join(untested)}" if untested else "")
@@ -10031,8 +10032,8 @@ def _examined_json(found: Examined) -> dict[str, JSON]:
     rows: list[JSON] = [{"agent": p.agent, "role": p.role, "note": p.note, "faults": list(p.faults),
         "fails": sorted(p.verdict.failed), "result": p.verdict.as_json()} for p in found.proofs]
     return {"task": found.task.name, "criteria": list(found.task.criteria), "proofs": rows,
-        "uncovered": list(found.uncovered), "voids": dict(found.task.voids),
-        "faults": list(found.faults())}
+        "automated": len(found.automated), "uncovered": list(found.uncovered),
+        "voids": dict(found.task.voids), "faults": list(found.faults())}
 
 
 def _worlds_to_check(options: argparse.Namespace) -> tuple[list[World], list[Task]]:
