@@ -74,7 +74,7 @@ from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, NamedTuple, Protocol, TypeAlias, overload
 
 try:
     import tomllib
@@ -7592,7 +7592,6 @@ def _look_alike_lines(field: str, texts: Sequence[str]) -> Iterator[str]:
 
 TestBody: TypeAlias = Callable[[], Iterator[str]]
 TESTS: dict[str, TestBody] = {}
-Raised = TypeVar("Raised", bound=Exception)
 
 
 def test(body: TestBody) -> TestBody:
@@ -7611,7 +7610,7 @@ def expect(found: Any, expected: Any, what: str = "") -> None:
         raise Wrong(f"{what}: found {found!r:.300}, expected {expected!r:.300}")
 
 
-def raised(kind: type[Raised], call: Callable[..., Any], *given: Any) -> Raised:
+def raised(kind: type[Exception], call: Callable[..., Any], *given: Any) -> Any:
     """The error of that kind that the call ends with; Wrong where it ends well."""
     try:
         call(*given)
@@ -7809,9 +7808,8 @@ def doctests() -> Iterator[str]:
     for case in doctest.DocTestFinder().find(sys.modules[__name__]):
         if case.examples:
             said: list[str] = []
-            runner = doctest.DocTestRunner(verbose=False)
-            runner.run(case, out=said.append)
-            expect(runner.failures, 0, "".join(said))
+            found = doctest.DocTestRunner(verbose=False).run(case, out=said.append)
+            expect(found.failed, 0, "".join(said))
             yield case.name
 
 
@@ -7918,7 +7916,7 @@ REFUSED = {  # what is said of a source, with its place where that is not the be
 @test
 def refused_sources() -> Iterator[str]:
     """What is not of the language, with the place that is named."""
-    def said(source: str) -> str:
+    def said(source: str) -> Any:
         error = raised(BadExpression, compile_expression, source)
         place = f"{error.line}:{error.column} "
         return ("" if place == "1:1 " else place) + error.message
@@ -7933,18 +7931,15 @@ def refused_sources() -> Iterator[str]:
 
 
 CONTRACT_FAULTS = [  # what stands in the odd contract, what is put there, what must be said
-    ('title = "A small', 'titel = "A small', "titel: found"),
-    ("step = 60", "step = 0", "clock.step: found 0"),
-    ('start = "2026-02-28', 'start = "2026-02-30', "clock.start"),
-    ("page_cap = 3", "page_cap = true", "policy.page_cap"),
+    ("title = ", "titel = ", "titel: found"), ("step = 60", "step = 0", "clock.step: found 0"),
+    ("2026-02-28", "2026-02-30", "clock.start"), ("cap = 3", "cap = true", "policy.page_cap"),
     ('entity = "item", default', 'entity = "itm", default', "actor.entity"),
     ('default = "a/b"', 'default = "zz"', "actor.default"),
     ('new_id = "note-{n}"', 'new_id = "note"', "entities.note.new_id"),
-    ('qty = { type = "integer", min = 0', 'qty = { type = "integer", min = 2000', "qty.min"),
-    ('price = { type = "number"', 'price = { type = "real"', "fields.price.type"),
+    ("min = 0", "min = 2000", "qty.min"), ('"number"', '"real"', "fields.price.type"),
     ('parent = { type = "text", ref = "item"', 'parent = { type = "text", ref = "x"', "parent.ref"),
     ('managed = "created"', 'managed = "clock"', "made.managed"),
-    ('set = ["item", "body", "kind"]', 'set = ["item", "body", "author"]', "is managed"),
+    ('"body", "kind"]', '"body", "author"]', "is managed"),
     ('filters = ["item"]', 'filters = ["itm"]', "filters[0]"),
     ('kind = "delete"\nentity = "item"', 'kind = "drop"\nentity = "item"', "tools.drop_item.kind"),
     ("b.qty += n", "b.qtty += n", "item has no field qtty"),
@@ -8086,17 +8081,15 @@ def odd_names() -> Iterator[str]:
 BAD_CALLS = {  # code -> tools with their raw arguments
     "unknown_tool": ["nope {}", "x" * 100_000 + " {}"],
     "invalid_arguments": [
-        *(f'list_items {{"limit":{limit}}}' for limit in
-            ('"2"', "true", "1.5", "1.0", "[1]", "null", "0", "4")),
         *(f"list_items {encode({name: 1})}" for name in
             ("bogus", "tool", "self", "args", "__class__", "")),
-        'list_items {"offset":-1}', 'list_items {"sort":"price"}', 'list_items {"name":null}',
-        "list_items []", "list_items null", "get_item {}",
+        *(f"list_items {raw}" for raw in ('{"limit":"2"}', '{"limit":true}', '{"limit":1.5}',
+            '{"limit":1.0}', '{"limit":[1]}', '{"limit":null}', '{"limit":0}', '{"limit":4}',
+            '{"offset":-1}', '{"sort":"price"}', '{"name":null}', "[]", "null")),
         'make_note {"item":"a/b","body":"\\ud800"}', 'make_note {"item":"a/b","body":""}',
-        'set_item {"id":"plain"}', 'set_item {"id":"plain","qty":1001}',
-        'set_item {"id":"plain","made":"2026-01-01T00:00:00Z"}',
-        'finish {"status":"maybe","summary":""}', 'ask_user {"question":5}',
-    ],
+        'set_item {"id":"plain"}', 'set_item {"id":"plain","qty":1001}', "get_item {}",
+        'set_item {"id":"plain","made":"2026-01-01T00:00:00Z"}', 'ask_user {"question":5}',
+        'finish {"status":"maybe","summary":""}'],
     "not_found": ['make_note {"item":"zz","body":"x"}', 'get_item {"id":"zz"}'],
     "redundant_update": ['set_item {"id":"plain","qty":0}'],
     "conflict": ['set_item {"id":"\\ud83d\\ude00","qty":1}', 'drop_item {"id":"a/b"}',
@@ -8116,9 +8109,7 @@ def bad_calls() -> Iterator[str]:
 
     class Caller(Silent):
         def reply(self, user_text: str, call: CallTool) -> str:
-            for line, _ in grouped(BAD_CALLS):
-                tool, _, raw = line.partition(" ")
-                answers[line] = call(tool, raw)
+            answers.update({line: call(*line.split(" ", 1)) for line, _ in grouped(BAD_CALLS)})
             return ""
 
     task, limits = odd_task(PLAIN_3), Limits(99, 99)
@@ -8152,8 +8143,8 @@ def ruined_results() -> Iterator[str]:
             row.get("tags", []).append("ruined")
             row["id"] = "ruined"
             row.clear()
-        expect(gateway.call(tool, raw).text, text, tool)
-        expect(encode({"result": answer.value(), "status": "ok"}), text, tool)
+        again = encode({"result": answer.value(), "status": "ok"})
+        expect((gateway.call(tool, raw).text, again), (text, text), tool)
         yield f"{tool} {raw}"
     expect(_world_digest(world), before, "the world is as it was")
     yield "world"
@@ -8171,40 +8162,39 @@ def opening_copies_nothing() -> Iterator[str]:
         expect(problems, [])
         tracemalloc.start()
         kept = [Session(world) for _ in range(100)]
-        sizes.append(tracemalloc.get_traced_memory()[0] // 100)
+        sizes.append(tracemalloc.get_traced_memory()[0] // len(kept))
         tracemalloc.stop()
-        expect(len(kept), 100)
         yield f"{count} rows"
-    expect(len(set(sizes)), 1, f"bytes a session: {sizes}")
-    expect(sizes[0] < 500, True, f"{sizes[0]} bytes")
-    yield "equal"
+    expect(len(set(sizes)) == 1 and sizes[0] < 500, True, f"bytes a session: {sizes}")
 
 
 @test
 def session_against_naive() -> Iterator[str]:
     """Seeded random calls: pages, delta and index agree with plain copies of all rows."""
+    start = odd_world().tables["item"].rows
     for seed in range(12):
-        draw, world = random.Random(seed), odd_world()
-        gateway = odd_gateway(world)
-        naive = {k: dict(v) for k, v in world.tables["item"].rows.items()}
+        draw, gateway = random.Random(seed), odd_gateway(odd_world())
+        naive = {k: dict(v) for k, v in start.items()}
         for _ in range(60):
             _random_step(draw, gateway, naive)
             _check_pages(draw, gateway, naive)
-        delta = {(e.key, e.field) for e in diff(gateway.session) if e.entity == "item"}
-        expect(delta, _naive_delta(world, naive), f"seed {seed}")
+        delta = {(key, "") for key in start.keys() ^ naive.keys()}
+        delta |= {(key, n) for key in start.keys() & naive.keys()
+            for n in (start[key].keys() | naive[key].keys()) - {"made"}
+            if not same(start[key].get(n, MISSING), naive[key].get(n, MISSING))}
+        found = {(e.key, e.field) for e in diff(gateway.session) if e.entity == "item"}
+        expect(found, delta, f"seed {seed}")
         yield f"seed {seed}"
 
 
 def _random_step(draw: random.Random, gateway: Gateway, naive: dict[str, dict[str, Any]]) -> None:
-    key = draw.choice(sorted(naive))
-    if draw.random() < 0.4:
-        values = {"name": draw.choice(["x", "1", "<absent>"]), "qty": draw.randrange(9)}
-        answer = gateway.call("make_item", encode(values))
+    key, lot = draw.choice(sorted(naive)), draw.random()
+    changes = {"qty": draw.randrange(9), "name": draw.choice(["x", "1", "", "<absent>"])}
+    if lot < 0.4:
+        answer = gateway.call("make_item", encode(changes))
         naive[answer.value()["id"]] = answer.value()
-    elif draw.random() < 0.8:
-        changes = {"qty": draw.randrange(9), "name": draw.choice(["x", "1", ""])}
-        answer = gateway.call("set_item", encode({"id": key, **changes}))
-        if answer.ok:
+    elif lot < 0.8:
+        if gateway.call("set_item", encode({"id": key, **changes})).ok:
             naive[key].update(changes)
     elif gateway.call("drop_item", encode({"id": key})).ok:
         del naive[key]
@@ -8220,19 +8210,8 @@ def _check_pages(draw: random.Random, gateway: Gateway, naive: dict[str, dict[st
     while after is not None:
         page = gateway.call("list_items", encode({**filters, "offset": after})).value()
         expect(page["total"], len(wanted), encode(filters))
-        found += [row["id"] for row in page["items"]]
-        after = page["next_offset"]
+        found, after = found + [row["id"] for row in page["items"]], page["next_offset"]
     expect(found, wanted, encode(filters))
-
-
-def _naive_delta(world: World, naive: dict[str, dict[str, Any]]) -> set[tuple[str, str]]:
-    start = world.tables["item"].rows
-    found = {(key, "") for key in start.keys() ^ naive.keys()}
-    for key in start.keys() & naive.keys():
-        names = (start[key].keys() | naive[key].keys()) - {"made"}
-        found |= {(key, n) for n in names
-                  if not same(start[key].get(n, MISSING), naive[key].get(n, MISSING))}
-    return found
 
 
 WORLD_TOOLS = """
@@ -8285,26 +8264,21 @@ def user_and_confirmation() -> Iterator[str]:
         "?": "ask_user(question='Delete n2, please?')\n"}
     table_ = {"": ["1?1"], "asked gone": ["1", "?1", "2?2", "1?2", "2?1"]}
     yield from run_table(grouped(table_), lambda way: fails(task, "".join(step[s] for s in way)))
-    yield from _approval_holds_once()
-    session = Session(odd_world(), "a/b")
-    session.policy = dataclasses.replace(session.policy, irreversible="closed")
-    answer = Gateway(session, Setting(odd_world())).call("drop_note", '{"id":"n1"}')
-    expect(answer.code, "forbidden", "a closed lane does not open")
-    yield "closed"
-
-
-def _approval_holds_once() -> Iterator[str]:
-    """The same call again, when it would have an effect again, must be confirmed again."""
     head = "[tools.set_item]\n"
     world, problems = odd_variant(head, head + 'effect = "irreversible"\n')
     expect(problems, [])
     setting = Setting(world, "a/b", replies=(Reply("confirms", "Yes.", "set_item"),))
     gateway = Gateway(Session(world, "a/b"), setting)
-    call, ask = ("set_item", '{"id":"a/b","qty":7}'), ("ask_user", '{"question":"?"}')
-    move = ("move", '{"source":"a/b","dest":"..","n":2}')
-    codes = [gateway.call(*step).code for step in (call, ask, call, move, call)]
-    expect(codes, ["confirmation_required", "", "", "", "confirmation_required"])
+    call, move = '{"id":"a/b","qty":7}', '{"source":"a/b","dest":"..","n":2}'
+    codes = [gateway.call(*step).code for step in (("set_item", call),
+        ("ask_user", '{"question":"?"}'), ("set_item", call), ("move", move), ("set_item", call))]
+    expect(codes, ["confirmation_required", "", "", "", "confirmation_required"], "holds once")
     yield "holds once"
+    session = Session(odd_world(), "a/b")
+    session.policy = dataclasses.replace(session.policy, irreversible="closed")
+    answer = Gateway(session, Setting(odd_world())).call("drop_note", '{"id":"n1"}')
+    expect(answer.code, "forbidden", "a closed lane does not open")
+    yield "closed"
 
 
 # ---- criteria --------------------------------------------------------------
@@ -8387,10 +8361,8 @@ def _brute_force(slots: Sequence[Slot], elements: Sequence[Element],
 
 
 def _in_parent(slot: Slot, element: Element, owner: Mapping[int, str]) -> bool:
-    if slot.within is None:
-        return True
-    parent = owner.get(slot.within[1])
-    return parent is not None and element.after.get(slot.within[0]) == parent
+    field, parent = slot.within or ("", -1)
+    return not field or (parent in owner and element.after.get(field) == owner[parent])
 
 
 @test
@@ -8557,15 +8529,14 @@ def _scalars_at(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
         yield from _scalars_at(item, (*path, key))
 
 
-def _with(value: Any, path: Path_, new: Any) -> Any:
+def _with(event: Mapping[str, Any], path: Path_, new: Any) -> Any:
     """A copy with one place replaced, or taken away (MISSING)."""
-    if not path:
-        return new
-    copy: Any = dict(value) if type(value) is dict else list(value)
-    if new is MISSING and len(path) == 1:
-        del copy[path[0]]
+    copy = decode(encode(event))
+    holder = functools.reduce(operator.getitem, path[:-1], copy)
+    if new is MISSING:
+        del holder[path[-1]]
     else:
-        copy[path[0]] = _with(value[path[0]], path[1:], new)
+        holder[path[-1]] = new
     return copy
 
 
@@ -8611,15 +8582,14 @@ def read_back(lines: Sequence[str], name: str) -> Record:
     return read_journal("x", "".join(lines).encode())[0][name]
 
 
-def reread(lines: Sequence[str], name: str) -> list[str]:
-    """The problems that reading and replaying these lines as the attempt `name` shows."""
+def reread(lines: Sequence[str]) -> list[str]:
+    """The problems that reading and replaying these lines as the attempt of edit_record shows."""
     data = "".join(lines).encode("ascii", "backslashreplace")
     records, problems = read_journal("edited", data)
-    said = [str(problem) for problem in problems]
-    said += [f"stray {other}" for other in records if other != name]
+    task, name = odd_task(EDIT_TASK), edit_record().attempt
+    said = [*map(str, problems), *(f"stray {other}" for other in records if other != name)]
     if name not in records:
         return [*said, "no record"]
-    task = odd_task(EDIT_TASK)
     return said + replay(records[name], task, None, Identity(task.name, "script"))
 
 
@@ -8627,40 +8597,36 @@ def reread(lines: Sequence[str], name: str) -> list[str]:
 def honest_record_verifies() -> Iterator[str]:
     """The record that all edits start from is right, and every line is canonical."""
     record = edit_record()
-    expect(reread(record.lines, record.attempt), [], "unedited")
-    for line, event in zip(record.lines, record.events, strict=True):
-        expect(edit_line(event), line, "the joined fragments are what the encoder gives")
+    expect(reread(record.lines), [], "unedited")
+    for place, event in enumerate(record.events):
+        expect(edit_line(event), record.lines[place], "the fragments are what the encoder gives")
         yield event["event"]
+    expect(len(record.lines), len(record.events))
     expect({event["event"] for event in record.events}, {"header", "message", "call", "end"})
 
 
 @test
 def every_edit_is_reported() -> Iterator[str]:
     """Promise (a): each scalar of each line replaced by each of its twins, one at a time."""
-    yield from _edits(lambda event, path: False, list)
+    yield from _edits(resealed=False)
 
 
 @test
 def every_resealed_edit_is_reported() -> Iterator[str]:
     """Promise (b): with the digest made to match, edits of derived values are still reported."""
-    def free(event: Mapping[str, Any], path: Path_) -> bool:
-        own = event["event"] == "call" or event.get("role") == "agent"
-        return (own and path in OWN_WORDS) or path == ("sha256",)
-
-    yield from _edits(free, reseal)
+    yield from _edits(resealed=True)
 
 
-def _edits(free: Callable[[Mapping[str, Any], Path_], bool],
-        sealed: Callable[[Sequence[str]], list[str]]) -> Iterator[str]:
-    """Every edit of a scalar that is not free, sealed: each must be reported."""
+def _edits(resealed: bool) -> Iterator[str]:
     record = edit_record()
     for place, event in enumerate(record.events):
+        own = event["event"] == "call" or event.get("role") == "agent"
         for path, value in _scalars_at(event):
-            if free(event, path):
+            if resealed and ((own and path in OWN_WORDS) or path == ("sha256",)):
                 continue
             for twin in _twins_of(value):
-                lines = sealed(with_event(record, place, _with(event, path, twin)))
-                if not reread(lines, record.attempt):
+                lines = with_event(record, place, _with(event, path, twin))
+                if not reread(reseal(lines) if resealed else lines):
                     raise Wrong(f"line {place} {place_of(path)}: {value!r} -> {twin!r}: not seen")
             yield f"{place} {place_of(path)}"
 
@@ -8669,24 +8635,22 @@ def _edits(free: Callable[[Mapping[str, Any], Path_], bool],
 def forged_endings() -> Iterator[str]:
     """Resealed, another outcome or owner is reported wherever the events speak against it."""
     task = odd_task(EDIT_TASK)
-    for source, limits, open_ in (
-        (EDIT_SCRIPT, task.limits, set()), (EDIT_SCRIPT, Limits(4, 99), set()),
-        ("one([])", task.limits, {("error", "agent"), ("error", "harness"), ("error", "world"),
-            ("interrupted", None)}),
-    ):
-        record = run_script(task, source, limits)
-        end, taken = record.events[-1], set()
+    error = {("error", "agent"), ("error", "harness"), ("error", "world"), ("interrupted", None)}
+    for source, limits, open_ in ((EDIT_SCRIPT, task.limits, {("completed", None)}),
+            (EDIT_SCRIPT, Limits(4, 99), {("turn_limit", None)}), ("one([])", task.limits, error)):
+        record, taken = run_script(task, source, limits), set()
         for outcome, owner in itertools.product(OUTCOMES, (None, *OWNERS)):
-            forged = with_event(record, -1, {**end, "outcome": outcome, "owner": owner})
-            if not replay(read_back(reseal(forged), record.attempt), task, limits):
+            end = {**record.events[-1], "outcome": outcome, "owner": owner}
+            forged = read_back(reseal(with_event(record, -1, end)), record.attempt)
+            if not replay(forged, task, limits):
                 taken.add((outcome, owner))
-        expect(taken, open_ | {(end["outcome"], end["owner"])}, source)
+        expect(taken, open_, source)
         yield source
-    record = edit_record()
-    for gone in [i for i, e in enumerate(record.events) if e.get("role") == "user"]:
-        events = [e for i, e in enumerate(record.events) if i != gone]
-        lines = reseal([edit_line({**e, "n": n}) for n, e in enumerate(events)])
-        expect(bool(reread(lines, record.attempt)), True, "a user's turn left out, renumbered")
+    events = edit_record().events
+    for gone in [i for i, e in enumerate(events) if e.get("role") == "user"]:
+        left = [*events[:gone], *events[gone + 1 :]]
+        lines = reseal([edit_line({**e, "n": n}) for n, e in enumerate(left)])
+        expect(bool(reread(lines)), True, "a user's turn left out, renumbered")
         yield f"user line {gone}"
 
 
@@ -8696,8 +8660,8 @@ def forgery_of_words_is_beyond_replay() -> Iterator[str]:
     record = edit_record()
     place = next(i for i, e in enumerate(record.events) if e.get("role") == "agent")
     lines = with_event(record, place, {**record.events[place], "text": "Never said."})
-    expect(len(reread(lines, record.attempt)), 1, "the digest tells")
-    expect(reread(reseal(lines), record.attempt), [], "resealed, it is a forgery")
+    expect(len(reread(lines)), 1, "the digest tells")
+    expect(reread(reseal(lines)), [], "resealed, it is a forgery")
     yield "words"
 
 
@@ -8711,11 +8675,11 @@ def lines_moved() -> Iterator[str]:
             [*lines[:i], *lines[i : i + 2][::-1], *lines[i + 2 :]]]
         for changed in ways[: 3 if i + 1 < len(lines) else 2]:
             for made in (changed, reseal(changed)):
-                expect(bool(reread(made, record.attempt)), True, f"line {i}")
+                expect(bool(reread(made)), True, f"line {i}")
         yield f"line {i}"
     text = "".join(lines)
     for cut in range(0, len(text) - 1, 7):
-        expect(bool(reread([text[:cut]], record.attempt)), True, f"cut at byte {cut}")
+        expect(bool(reread([text[:cut]])), True, f"cut at byte {cut}")
     yield "cut"
 
 
@@ -8730,12 +8694,12 @@ def foreign_records() -> Iterator[str]:
             ({"task": "odd/other"}, "the header is that of"),
             ({"task_sha256": {**header["task_sha256"], "criteria": "0"}}, "another criteria")):
         lines = reseal(with_event(record, 0, {**header, **change}))
-        found = [*reread(lines, record.attempt), ""]
+        found = [*reread(lines), ""]
         expect(said in found[0], True, f"{change}: {found}")
         yield said
     for noise in ("[" * 70 + "]" * 70, "\x00\x01", "{", "[]", "5", '{"attempt":5}', "\u00e9",
             '{"a":1,"a":2}', ""):
-        found = reread([*record.lines[:2], noise + "\n", *record.lines[2:]], record.attempt)
+        found = reread([*record.lines[:2], noise + "\n", *record.lines[2:]])
         expect(bool(found), True, f"{noise!r} between two lines")
         yield shown(noise)
 
@@ -8776,35 +8740,46 @@ def without_replay() -> dict[str, Any]:
     return module.__dict__
 
 
-class BrokenGateway(Gateway):
-    """Does the nth call, then breaks as a defect of ours would."""
+Around: TypeAlias = Callable[[Callable[[], Observation]], Observation]
 
-    def __init__(self, own: Gateway, nth: int) -> None:
+
+class HookedGateway(Gateway):
+    """Lets us act around each call of an attempt's own gateway."""
+
+    def __init__(self, own: Gateway, around: Around) -> None:
         super().__init__(own.session, own.setting)
-        self.left = nth
+        self.around = around
 
     def _call(self, name: str, raw: str) -> Observation:
-        self.left -= 1
-        if self.left:
-            return super()._call(name, raw)
-        with contextlib.suppress(Refused):
-            super()._call(name, raw)
-        raise RuntimeError("planted")
+        return self.around(partial(super()._call, name, raw))
+
+
+def run_hooked(spec: Spec, around: Around) -> tuple[str, list[str]]:
+    """How an attempt ends with `around` around its calls, and its lines."""
+    lines: list[str] = []
+    making = Attempt(spec, lines.append)
+    making.gateway = HookedGateway(making.gateway, around)
+    return making.run(), lines
 
 
 @test
 def faults_at_every_call() -> Iterator[str]:
     """The nth call breaking inside us, for every n: an error that the harness owns, verified."""
     task = odd_task(EDIT_TASK)
-    make = _scripted(task, Script("broken", EDIT_SCRIPT, 0))
-    spec = Spec(task, Identity(task.name, "broken"), make, task.limits)
-    for nth in range(1, edit_record().events[-1]["counts"]["calls"] + 1):
-        lines: list[str] = []
-        making = Attempt(spec, lines.append)
-        making.gateway = BrokenGateway(making.gateway, nth)
-        expect(making.run(), "error", f"call {nth}")
+    spec = spec_for(task, AgentKind("broken", _scripted(task, Script("broken", EDIT_SCRIPT, 0))))
+
+    def broken(call: Callable[[], Observation]) -> Observation:
+        if next(left, True):
+            return call()
+        with contextlib.suppress(Refused):
+            call()
+        raise RuntimeError("planted")
+
+    for nth in range(edit_record().events[-1]["counts"]["calls"]):
+        left = iter(range(nth, -1, -1))
+        outcome, lines = run_hooked(spec, broken)
         record = read_back(lines, spec.identity.name)
-        expect(record.events[-1]["owner"], "harness")
+        expect((outcome, record.events[-1]["owner"]), ("error", "harness"), f"call {nth}")
         verdict = grade(record, task)
         expect((verdict.evidence, verdict.counted), (VERIFIED, False), str(verdict.problems))
         yield f"call {nth}"
@@ -8869,8 +8844,7 @@ def fragments_are_canonical() -> Iterator[str]:
     for task in library().tasks.values():
         for agent in _oracle_agents(task):
             record = record_of(spec_for(task, agent))
-            for line, event in zip(record.lines, record.events, strict=True):
-                expect(line, edit_line(event), task.name)
+            expect(list(record.lines), [edit_line(event) for event in record.events], task.name)
             yield f"{task.name} {agent.name}"
 
 
@@ -8884,28 +8858,19 @@ def interleaved_attempts() -> Iterator[str]:
     for task, other in zip(tasks, [*tasks[1:], tasks[0]], strict=True):
         mine, theirs = (spec_for(t, _oracle_agents(t)[0]) for t in (task, other))
         alone = [record_of(spec).lines for spec in (mine, theirs)]
-        lines: list[str] = []
-        making = Attempt(mine, lines.append)
-        making.gateway = CrowdedGateway(making.gateway, theirs)
-        making.run()
+        seen: set[str] = set()
+        _, lines = run_hooked(mine, partial(_crowded, theirs, seen))
         expect(lines, list(alone[0]), f"{task.name} among others")
-        expect(making.gateway.seen, {"".join(alone[1])}, f"{other.name} among others")
+        expect(seen, {"".join(alone[1])}, f"{other.name} among others")
         yield task.name
     expect([_world_digest(world) for world in worlds], before, "the worlds are as they were")
     yield "worlds"
 
 
-class CrowdedGateway(Gateway):
+def _crowded(other: Spec, seen: set[str], call: Callable[[], Observation]) -> Observation:
     """Lets another attempt run from beginning to end before each call of this one."""
-
-    def __init__(self, own: Gateway, other: Spec) -> None:
-        super().__init__(own.session, own.setting)
-        self.other, self.seen = other, set[str]()
-
-    def call(self, name: str, raw: str) -> Observation:
-        """As ever, but not alone."""
-        self.seen.add("".join(record_of(self.other).lines))
-        return super().call(name, raw)
+    seen.add("".join(record_of(other).lines))
+    return call()
 
 
 # ---- the shape of this file ------------------------------------------------
@@ -8922,8 +8887,7 @@ def file_shape() -> Iterator[str]:
     contents = re.findall(r"^ +(\d+)  (.+)$", ast.get_docstring(tree, clean=False) or "", re.M)
     expect(BANNER.findall(source), contents, "contents and banners")
     yield "contents"
-    expect([i for i, line in enumerate(lines, 1) if len(line) > 100], [], "lines over 100 columns")
-    expect(len(lines) <= 10_000, True, "at most 10,000 lines")
+    expect([i for i, line in enumerate(lines, 1) if len(line) > 100 or i > 10_000], [], "size")
     yield "size"
     names = [a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names]
     names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
@@ -8952,13 +8916,12 @@ def _code_lines(node: ast.FunctionDef, lines: Sequence[str]) -> int:
 
 
 def _nesting(node: ast.AST) -> int:
-    deepest = 0
+    deepest, blocks = 0, (ast.If, ast.For, ast.While, ast.With, ast.Try)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
             continue
-        block = isinstance(child, (ast.If, ast.For, ast.While, ast.With, ast.Try))
         chained = isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
-        deepest = max(deepest, _nesting(child) + (block and not chained))
+        deepest = max(deepest, _nesting(child) + (isinstance(child, blocks) and not chained))
     return deepest
 
 
@@ -8970,10 +8933,8 @@ def _late_names(source: str, tree: ast.Module) -> Iterator[str]:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
         names += [target.id for target in targets if isinstance(target, ast.Name)]
-        for name in names:
-            if name in home:
-                yield f"{name} is bound twice"
-            home[name] = sum(start <= node.lineno for start in starts)
+        yield from (f"{name} is bound twice" for name in names if name in home)
+        home.update(dict.fromkeys(names, sum(start <= node.lineno for start in starts)))
     for table_ in symtable.symtable(source, "eval_harness.py", "exec").get_children():
         for name in sorted(set(_globals_of(table_))):
             if home.get(name, 0) > home.get(table_.get_name(), 99):
