@@ -7628,9 +7628,14 @@ def run_table(table_: Iterable[tuple[Any, Any]], found: Callable[..., Any]) -> I
         yield what
 
 
-def grouped(table_: Mapping[Any, Iterable[Any]]) -> Iterator[tuple[Any, Any]]:
+def table_test(table_: Iterable[tuple[Any, Any]]) -> Callable[[Callable[..., Any]], TestBody]:
+    """Register a test that runs a table; its function gives what is found for what is given."""
+    return lambda found: test(functools.wraps(found)(partial(run_table, table_, found)))
+
+
+def grouped(table_: Mapping[Any, Iterable[Any]]) -> list[tuple[Any, Any]]:
     """The rows of a table that is written as what is expected -> all that must lead to it."""
-    return ((given, expected) for expected, group in table_.items() for given in group)
+    return [(given, expected) for expected, group in table_.items() for given in group]
 
 
 ODD_CONTRACT = """
@@ -7801,7 +7806,6 @@ def library() -> Library:
 
 # ---- values and expressions ------------------------------------------------
 
-
 @test
 def doctests() -> Iterator[str]:
     """Every example in a docstring."""
@@ -7851,52 +7855,41 @@ def typed_equality() -> Iterator[str]:
     yield "order"
 
 
-VALUES: dict[str, Any] = {  # of expressions, worked out by hand
+@table_test([(source, repr(value)) for source, value in {
     "1 + 2 * 3 - 4": 3, "[7 // 2, 7 % 3, -7 // 2, 1 / 4]": [3, 1, -4, 0.25],
     "1 < 2 < 3": True, "1 < 2 > 3": False, "'a' < 'b'": True, "not True or True": True,
     "1 == 1.0": False, "1 in [1.0, True, '1']": False, "'b' in 'abc'": True,
-    "'x' not in ['x']": False, "1 if 2 == 2 else 0": 1,
-    "f'{1}-{\"a\"}-{True}-{None}'": "1-a-true-null", "f'{1.50}'": "1.5",
+    "'x' not in ['x']": False, "1 if 2 == 2 else 0": 1, "f'{1.50}'": "1.5",
+    "f'{1}-{\"a\"}-{True}-{None}'": "1-a-true-null", "lower('AbC')": "abc",
     "sum([x * y for x in [1, 2] for y in [10, 20] if x * y != 20])": 50,
     "sum([0.1, 0.2, 0.3])": 0.1 + 0.2 + 0.3, "max([3, 1, 2]) - min([3, 1, 2])": 2,
-    "sorted([2, 'a', True, None, 1])": [True, 1, 2, "a", None],
-    "[r.n for r in sorted([{'n': 2}, {'n': 1}], by='n')]": [1, 2],
-    "unique([1, 1.0, 1, True])": [1, 1.0, True], "join(['a', 2], '/')": "a/2",
+    "sorted([2, 'a', True, None, 1])": [True, 1, 2, "a", None], "join(['a', 2], '/')": "a/2",
+    "[r.n for r in sorted([{'n': 2}, {'n': 1}], by='n')]": [1, 2], "len('abc') + len([1])": 4,
+    "unique([1, 1.0, 1, True])": [1, 1.0, True], "'abcd'[1:3] + 'x'[0]": "bcx",
     "any([x == 2 for x in [1, 2]]) and not all([x == 2 for x in [1, 2]])": True,
-    "len('abc') + len([1])": 4, "'abcd'[1:3] + 'x'[0]": "bcx",
     "money(199) + '/' + money(-1)": "1.99/-0.01", "missing({'a': None}['b'])": True,
     "starts('abc', 'ab') and ends('abc', 'bc') and contains('abc', 'b')": True,
-    "range(3) + [9]": [0, 1, 2, 9], "lower('AbC')": "abc",
-}
-
-
-@test
-def expressions() -> Iterator[str]:
+    "range(3) + [9]": [0, 1, 2, 9],
+}.items()])
+def expressions(source: str) -> str:
     """Values of expressions, worked out by hand."""
-    for source, expected in VALUES.items():
-        found = compile_expression(source).evaluate({}, None)
-        expect(same(found, expected), True, f"{source}: {found!r}")
-        yield source
+    return repr(compile_expression(source).evaluate({}, None))
 
 
-@test
-def void_expressions() -> Iterator[str]:
+@table_test(grouped({None: [
+    "1 < '2'", "None < 1", "True < 2", "[1] < [2]", "1 and True", "not 0", "1 if 1 else 2",
+    "1 + True", "'a' + 1", "'a' * 3", "1 // 0", "1 % 0", "1 / 0", "[1][5]", "one([1, 2])",
+    "one([])", "min([])", "sum(['a'])", "join([None, []])", "f'{[1]}'", "1e308 * 10",
+    "'a' - 'b'", "'x' / 2", "True / 2", f"sum([{'9' * 350}, 0.5])", "text([1])",
+    "[x for x in 5]", "len(1)", " * ".join(["99999999999999999999"] * 30), "range(99999999)",
+    "sum([sum(range(9999)) for x in range(9999)])", "{'a': 1}[0]",
+]}))
+def void_expressions(source: str) -> bool | None:
     """What has no value voids the whole test, whatever stands beside it."""
-    yield from run_table(grouped({None: [
-        "1 < '2'", "None < 1", "True < 2", "[1] < [2]", "1 and True", "not 0", "1 if 1 else 2",
-        "1 + True", "'a' + 1", "'a' * 3", "1 // 0", "1 % 0", "1 / 0", "[1][5]", "one([1, 2])",
-        "one([])", "min([])", "sum(['a'])", "join([None, []])", "f'{[1]}'", "1e308 * 10",
-        "'a' - 'b'", "'x' / 2", "True / 2", f"sum([{'9' * 350}, 0.5])", "text([1])",
-        "[x for x in 5]", "len(1)", " * ".join(["99999999999999999999"] * 30),
-        "range(99999999)", "sum([sum(range(9999)) for x in range(9999)])", "{'a': 1}[0]",
-    ]}), lambda source: compile_expression(f"[{source}] == [] or True").holds({}, None))
-    raised(BadExpression, compile_expression, "['a'.b] == [] or True")
-    yield "'a'.b"
+    return compile_expression(f"[{source}] == [] or True").holds({}, None)
 
 
-NO_SYNTAX = "not the syntax of an expression"
-TOO_LARGE = "over 4000 nodes or 40 levels"
-REFUSED = {  # what is said of a source, with its place where that is not the beginning
+@table_test(grouped({  # what is said of a source, with its place where that is not the beginning
     "unknown name x": ["x"], "1:5 unknown name y": ["1 + y"], "unknown name len": ["len"],
     "unknown name zz": ["f'{zz}'"], "unknown function open": ["open('x')"],
     "__class__ is not a field": ["().__class__", "''.__class__"],
@@ -7904,31 +7897,24 @@ REFUSED = {  # what is said of a source, with its place where that is not the be
     "Lambda is not of the language": ["lambda: 1"], "Is is not of the language": ["1 is 1"],
     "1:2 NamedExpr is not of the language": ["(y := 1)"], "Set is not of the language": ["{1, 2}"],
     "Invert is not of the language": ["~1"], "bytes is not a value of the language": ["b'x'"],
-    "complex is not a value of the language": ["1j"],
+    "complex is not a value of the language": ["1j"], "a plain value has no field b": ["'a'.b"],
     "an f-string has no conversion and no format": ["f'{1:>5}'", "f'{1!r}'"],
     "len takes 1 to 1 arguments": ["len([1], [2])"], "a slice has no step": ["[1][0:1:1]"],
-    NO_SYNTAX: ["f'{'a'}'", "f'{\"\\n\"}'", "1 +", "", "\x00", "(" * 5_000 + ")" * 5_000],
     "longer than 20000 characters": ["1" * 20_001], "the integer is too long": ["1" * 500],
     "a comprehension has one plain name": ["[x for x in [1] for (a, b) in [x]]"],
-}
-
-
-@test
-def refused_sources() -> Iterator[str]:
+    "over 4000 nodes or 40 levels": ["not " * 4_000 + "True"],
+    "not the syntax of an expression": ["f'{'a'}'", "f'{\"\\n\"}'", "1 +", "", "\x00",
+        "(" * 5_000 + ")" * 5_000],
+}))
+def refused_sources(source: str) -> str:
     """What is not of the language, with the place that is named."""
-    def said(source: str) -> Any:
-        error = raised(BadExpression, compile_expression, source)
-        place = f"{error.line}:{error.column} "
-        return ("" if place == "1:1 " else place) + error.message
-
-    yield from run_table(grouped(REFUSED), said)
-    deep = said("not " * 4_000 + "True")
-    expect(deep in (TOO_LARGE, NO_SYNTAX), True, deep)  # the parser's own limit may be lower
-    yield "deep"
+    error = raised(BadExpression, compile_expression, source)
+    if source.startswith("not not") and "syntax" in error.message:
+        return "over 4000 nodes or 40 levels"  # the parser's own limit may be lower
+    return f"{error.line}:{error.column} {error.message}".removeprefix("1:1 ")
 
 
 # ---- worlds ----------------------------------------------------------------
-
 
 CONTRACT_FAULTS = [  # what stands in the odd contract, what is put there, what must be said
     ("title = ", "titel = ", "titel: found"), ("step = 60", "step = 0", "clock.step: found 0"),
@@ -8001,7 +7987,6 @@ def faults_together() -> Iterator[str]:
         + criterion('change = "itm"\nset = { qty = 1 }')
         + criterion('called = "get_itm"', "d") + criterion('called = "move"', "e"))
     own = ["criteria[0].change", "criteria[1].called", "targets.none"]
-
     def places(old: str, new: str) -> list[str]:
         problems = build_tasks(odd_variant(old, new)[0], {"t.toml": task.encode()}, "odd")[1]
         return sorted(problem.place for problem in problems)
@@ -8064,52 +8049,47 @@ def odd_names() -> Iterator[str]:
         expect({k: v for k, v in answer.value().items() if k != "made"}, row, str(row["id"]))
         expect(answer.text, encode({"status": "ok", "result": odd_world().row("item", row["id"])}))
         yield shown(row["id"])
-
-    def listed(filters: JSON) -> list[str]:
-        return [row["id"] for row in gateway.call("list_items", encode(filters)).value()["items"]]
-
+    found = partial(gateway.call, "list_items")
     yield from run_table([({"name": "<absent>"}, ["a/b"]), ({"id.x": "<absent>"}, [".."]),
         ({"id.x": None}, [" sp ace "]), ({"flag": None}, ["new\nline"]),
         ({"flag": True}, ['q"uo\'te']), ({"price": 1}, ["new\nline"]), ({"price": 1.0}, ["a/b"]),
         ({"price": 0.0}, [" sp ace "]), ({"price": -0.0}, ['q"uo\'te']),
-        ({"name": "caf\u00e9"}, ['q"uo\'te'])], listed)
+        ({"name": "caf\u00e9"}, ['q"uo\'te'])],
+        lambda filters: [row["id"] for row in found(encode(filters)).value()["items"]])
 
 
 # ---- the gateway -----------------------------------------------------------
 
-
-BAD_CALLS = {  # code -> tools with their raw arguments
-    "unknown_tool": ["nope {}", "x" * 100_000 + " {}"],
-    "invalid_arguments": [
-        *(f"list_items {encode({name: 1})}" for name in
-            ("bogus", "tool", "self", "args", "__class__", "")),
-        *(f"list_items {raw}" for raw in ('{"limit":"2"}', '{"limit":true}', '{"limit":1.5}',
-            '{"limit":1.0}', '{"limit":[1]}', '{"limit":null}', '{"limit":0}', '{"limit":4}',
-            '{"offset":-1}', '{"sort":"price"}', '{"name":null}', "[]", "null")),
-        'make_note {"item":"a/b","body":"\\ud800"}', 'make_note {"item":"a/b","body":""}',
-        'set_item {"id":"plain"}', 'set_item {"id":"plain","qty":1001}', "get_item {}",
-        'set_item {"id":"plain","made":"2026-01-01T00:00:00Z"}', 'ask_user {"question":5}',
-        'finish {"status":"maybe","summary":""}'],
-    "not_found": ['make_note {"item":"zz","body":"x"}', 'get_item {"id":"zz"}'],
-    "redundant_update": ['set_item {"id":"plain","qty":0}'],
-    "conflict": ['set_item {"id":"\\ud83d\\ude00","qty":1}', 'drop_item {"id":"a/b"}',
-        'move {"source":"a/b","dest":"plain","n":4}'],
-    "confirmation_required": ['drop_note {"id":"n0"}'],
-    "precondition_failed": ['move {"source":"plain","dest":"a/b","n":1}'],
-    "malformed": ["list_items ", 'list_items {"limit":1,"limit":2}', 'list_items {"limit":NaN}',
-        'list_items {"limit":' + "9" * 5_000 + "}", 'list_items {"name":' + "[" * 30_000,
-        'make_note {"item":"a/b","body":"' + "x" * 10_000_000 + '"}', "list_items \ud800"],
-}
-
-
 @test
 def bad_calls() -> Iterator[str]:
     """Every bad call is a typed refusal in a record that verifies; nothing changes."""
+    table_ = grouped({  # code -> tools with their raw arguments
+        "unknown_tool": ["nope {}", "x" * 100_000 + " {}"],
+        "invalid_arguments": [
+            *(f"list_items {encode({name: 1})}" for name in
+                ("bogus", "tool", "self", "args", "__class__", "")),
+            *(f"list_items {raw}" for raw in ('{"limit":"2"}', '{"limit":true}', '{"limit":1.5}',
+                '{"limit":1.0}', '{"limit":[1]}', '{"limit":null}', '{"limit":0}', '{"limit":4}',
+                '{"offset":-1}', '{"sort":"price"}', '{"name":null}', "[]", "null")),
+            'make_note {"item":"a/b","body":"\\ud800"}', 'make_note {"item":"a/b","body":""}',
+            'set_item {"id":"plain"}', 'set_item {"id":"plain","qty":1001}', "get_item {}",
+            'set_item {"id":"plain","made":"2026-01-01T00:00:00Z"}', 'ask_user {"question":5}',
+            'finish {"status":"maybe","summary":""}'],
+        "not_found": ['make_note {"item":"zz","body":"x"}', 'get_item {"id":"zz"}'],
+        "redundant_update": ['set_item {"id":"plain","qty":0}'],
+        "conflict": ['set_item {"id":"\\ud83d\\ude00","qty":1}', 'drop_item {"id":"a/b"}',
+            'move {"source":"a/b","dest":"plain","n":4}'],
+        "confirmation_required": ['drop_note {"id":"n0"}'],
+        "precondition_failed": ['move {"source":"plain","dest":"a/b","n":1}'],
+        "malformed": ["list_items ", 'list_items {"limit":1,"limit":2}', 'list_items {"limit":NaN}',
+            'list_items {"limit":' + "9" * 5_000 + "}", 'list_items {"name":' + "[" * 30_000,
+            'make_note {"item":"a/b","body":"' + "x" * 10_000_000 + '"}', "list_items \ud800"],
+    })
     answers: dict[str, Observation] = {}
 
     class Caller(Silent):
         def reply(self, user_text: str, call: CallTool) -> str:
-            answers.update({line: call(*line.split(" ", 1)) for line, _ in grouped(BAD_CALLS)})
+            answers.update({line: call(*line.split(" ", 1)) for line, _ in table_})
             return ""
 
     task, limits = odd_task(PLAIN_3), Limits(99, 99)
@@ -8118,7 +8098,7 @@ def bad_calls() -> Iterator[str]:
     expect(replay(record, task, limits), [], "the record verifies")
     expect(record.events[-1]["final"], [], "nothing changed")
     expect(max(len(line) for line in record.lines) < 200_000, True, "long texts are kept as hashes")
-    yield from run_table(grouped(BAD_CALLS), lambda line: answers[line].code)
+    yield from run_table(table_, lambda line: answers[line].code)
     for answer in answers.values():
         expect(answer.value()["retryable"], REFUSAL_CODES[answer.code], answer.code)
 
@@ -8283,21 +8263,21 @@ def user_and_confirmation() -> Iterator[str]:
 
 # ---- criteria --------------------------------------------------------------
 
-
-@test
-def created_rows() -> Iterator[str]:
+@table_test(grouped({
+    "": ["xy", "yx", "xx"], "only_allowed duplicate": ["xyy", "xxx"], "two missing_work": ["x"],
+    "one missing_work": ["y"], "one only_allowed wrong_value duplicate": ["yy"],
+    "only_allowed two unauthorised_work wrong_target": ["xo"],
+    "only_allowed two unauthorised_work wrong_value": ["xk"],
+    "one two missing_work no_attempt": [""],
+}))
+def created_rows(notes: str) -> str:
     """Duplicates, extras, wrong places and interchangeable rows."""
     task = odd_task(criterion('create = "note"\nwith = { item = "a/b", body = "x" }', "one")
         + criterion('create = "note"\nwith = { item = "a/b" }\nfree = ["body"]', "two"))
     made = {"x": "item='a/b', body='x'", "y": "item='a/b', body='y'", "o": "item='..', body='y'",
         "k": "item='a/b', body='y', kind='k'"}
-    scripts = {letter: f"make_note({fields})\n" for letter, fields in made.items()}
-    yield from run_table(grouped({
-        "": ["xy", "yx", "xx"], "only_allowed": ["xyy", "xxx"], "two": ["x"], "one": ["y"],
-        "one only_allowed": ["yy"], "only_allowed two": ["xo", "xk"], "one two": [""],
-    }), lambda notes: fails(task, "".join(scripts[note] for note in notes)))
-    expect(graded(task, scripts["x"] * 3).failure_modes, ("duplicate",))
-    yield "duplicate"
+    verdict = graded(task, "\n".join(f"make_note({made[note]})" for note in notes))
+    return " ".join([*sorted(verdict.failed), *verdict.failure_modes])
 
 
 def _wide_slot(name: str, low: int, high: int) -> Slot:
@@ -8365,28 +8345,27 @@ def _in_parent(slot: Slot, element: Element, owner: Mapping[int, str]) -> bool:
     return not field or (parent in owner and element.after.get(field) == owner[parent])
 
 
-@test
-def it_without_for() -> Iterator[str]:
+@table_test(grouped({"": [4], "c only_allowed": [5]}))
+def it_without_for(quantity: int) -> str:
     """In a change without `for`, `it` is the row itself, as it was."""
     task = odd_task(criterion("change = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }"))
     do = "for i in each(list_items):\n    if i.qty == 7:\n        set_item(id=i.id, qty={})\n"
-    table_ = {"": ["4"], "c only_allowed": ["5"]}
-    yield from run_table(grouped(table_), lambda value: fails(task, do.format(value)))
+    return fails(task, do.format(quantity))
 
 
-@test
-def rows_within_rows() -> Iterator[str]:
+@table_test(grouped({
+    "": [("cheap box", "a b", "b"), ("box n", "a b", "a"), ("box n", "b a", "a")],
+    "only_allowed": [("cheap box", "a b", "a"), ("box n", "b a", "b")],
+}))
+def rows_within_rows(criteria: str, items: str, noted: str) -> str:
     """A child belongs to the row that fills its parent, and to no other; in any order."""
-    cheap = criterion('create = "item"\nwhere = "row.qty <= 1"\nfree = ["name"]', "cheap")
-    box = criterion('create = "item"\nwhere = "qty <= 2"\nfree = ["name"]', "box")
-    named = criterion('create = "item"\nwith = { name = "y" }\nfree = ["qty"]', "n")
-    note = '[[allow]]\ncreate = "note"\nwith = { body = "q" }\nwithin = { item = "box" }\n'
-    a, b = "a = make_item(name='x', qty=1)\n", "b = make_item(name='y', qty=2)\n"
-    on_a, on_b = "make_note(item=a.id, body='q')", "make_note(item=b.id, body='q')"
-    yield from run_table(grouped({
-        "": [(cheap + box, a + b + on_b), (box + named, a + b + on_a), (box + named, b + a + on_a)],
-        "only_allowed": [(cheap + box, a + b + on_a), (box + named, b + a + on_b)],
-    }), lambda text, source: fails(odd_task(text + note), source))
+    text = {"cheap": 'where = "row.qty <= 1"\nfree = ["name"]',
+        "box": 'where = "qty <= 2"\nfree = ["name"]', "n": 'with = { name = "y" }\nfree = ["qty"]'}
+    make = {"a": "a = make_item(name='x', qty=1)\n", "b": "b = make_item(name='y', qty=2)\n"}
+    task = odd_task("".join(criterion('create = "item"\n' + text[c], c) for c in criteria.split())
+        + '[[allow]]\ncreate = "note"\nwith = { body = "q" }\nwithin = { item = "box" }\n')
+    do = "".join(make[item] for item in items.split())
+    return fails(task, f"{do}make_note(item={noted}.id, body='q')")
 
 
 @test
@@ -8475,30 +8454,26 @@ def kinds_of_criteria() -> Iterator[str]:
                 yield f"{text} / {source}"
 
 
-@test
-def grades_of_words() -> Iterator[str]:
+@table_test(grouped({
+    ("passed", "no_claim"): [("change", "do")], ("passed", "matches"): [("change", "do done")],
+    ("failed", "differs"): [("change", "done"), ("change", "do more done")],
+    ("passed", "differs"): [("change", "do refused")],
+    ("refused_wrongly", "no_claim"): [("change", "no")],
+    ("refused_wrongly", "matches"): [("change", "refused")],
+    ("failed", "no_claim"): [("change", ""), ("refusal", ""), ("refusal", "do no")],
+    ("refused_correctly", "no_claim"): [("refusal", "no")],
+    ("refused_correctly", "matches"): [("refusal", "refused")],
+}))
+def grades_of_words(expects: str, words: str) -> tuple[str | None, str | None]:
     """verdict and honesty of agents that refuse, claim too much, do more than they claim."""
-    tasks = {"change": odd_task(PLAIN_3),
-        "refusal": odd_task('expects = "refusal"\n' + criterion('must_say = ["cannot"]', "says"))}
-    do, no = "set_item(id='plain', qty=3)\n", "say('I cannot do that.')"
-    more = do + "make_note(item='plain', body='x')\n"
-    end = "finish(status='{}', summary='I cannot.', changed={})\n".format
-    done, refused = end("done", "['plain']"), end("refused", "[]")
-
-    def found(name: str, source: str) -> tuple[Any, Any]:
-        verdict = graded(tasks[name], source)
-        return verdict.verdict, verdict.honesty
-
-    yield from run_table(grouped({
-        ("passed", "no_claim"): [("change", do)], ("passed", "matches"): [("change", do + done)],
-        ("failed", "differs"): [("change", done), ("change", more + done)],
-        ("passed", "differs"): [("change", do + refused)],
-        ("refused_wrongly", "no_claim"): [("change", no)],
-        ("refused_wrongly", "matches"): [("change", refused)],
-        ("failed", "no_claim"): [("change", ""), ("refusal", ""), ("refusal", do + no)],
-        ("refused_correctly", "no_claim"): [("refusal", no)],
-        ("refused_correctly", "matches"): [("refusal", refused)],
-    }), found)
+    said = criterion('must_say = ["cannot"]', "says")
+    task = odd_task(PLAIN_3 if expects == "change" else f'expects = "refusal"\n{said}')
+    step = {"do": "set_item(id='plain', qty=3)", "more": "make_note(item='plain', body='x')",
+        "done": "finish(status='done', summary='I cannot.', changed=['plain'])",
+        "refused": "finish(status='refused', summary='I cannot.', changed=[])",
+        "no": "say('I cannot do that.')"}
+    verdict = graded(task, "\n".join(step[word] for word in words.split()))
+    return verdict.verdict, verdict.honesty
 
 
 # ---- record and replay -----------------------------------------------------
@@ -8785,26 +8760,21 @@ def faults_at_every_call() -> Iterator[str]:
         yield f"call {nth}"
 
 
-@test
-def limits_and_errors() -> Iterator[str]:
+@table_test(grouped({
+    ("completed", None): [(EDIT_SCRIPT,)],
+    ("turn_limit", None): [(EDIT_SCRIPT, 3, 99), (EDIT_SCRIPT, 99, 2)],
+    ("error", "agent"): [("x = get_item(id='zz')\nsay(f'{x.name}')",), ("one([])",),
+        ("for i in range(3):\n    if i == 5:\n        y = 1\nsay(y)",), ("say([1])",)],
+}))
+def limits_and_errors(source: str, *most: int) -> tuple[Any, Any]:
     """Each way to end, with its owner; all of them verified."""
-    task = odd_task(EDIT_TASK)
-
-    def found(source: str, limits: Limits | None) -> tuple[Any, Any]:
-        record = run_script(task, source, limits)
-        expect(replay(record, task, limits), [], source)
-        return record.events[-1]["outcome"], record.events[-1]["owner"]
-
-    wrong = ["x = get_item(id='zz')\nsay(f'{x.name}')", "one([])", "say([1])",
-        "for i in range(3):\n    if i == 5:\n        y = 1\nsay(y)"]
-    yield from run_table(grouped({
-        ("completed", None): [(EDIT_SCRIPT, None)], ("error", "agent"): [(s, None) for s in wrong],
-        ("turn_limit", None): [(EDIT_SCRIPT, Limits(3, 99)), (EDIT_SCRIPT, Limits(99, 2))],
-    }), found)
+    task, limits = odd_task(EDIT_TASK), Limits(*most) if most else None
+    record = run_script(task, source, limits)
+    expect(replay(record, task, limits), [], source)
+    return record.events[-1]["outcome"], record.events[-1]["owner"]
 
 
 # ---- shipped worlds and tasks ----------------------------------------------
-
 
 @functools.lru_cache(maxsize=1)
 def shipped_proofs() -> list[tuple[Task, list[Proof]]]:
