@@ -7591,6 +7591,7 @@ def _look_alike_lines(field: str, texts: Sequence[str]) -> Iterator[str]:
 # seeded properties, edits of every scalar, and the shape of this very file.
 
 TestBody: TypeAlias = Callable[[], Iterator[str]]
+Around: TypeAlias = Callable[[Callable[[], Observation]], Observation]
 TESTS: dict[str, TestBody] = {}
 
 
@@ -7671,6 +7672,7 @@ author = { type = "text", ref = "item", managed = "actor" }
 get_item = { kind = "get", entity = "item" }
 find_items = { kind = "search", entity = "item", fields = ["name"] }
 make_note = { kind = "create", entity = "note", set = ["item", "body", "kind"] }
+drop_item = { kind = "delete", entity = "item" }
 drop_note = { kind = "delete", entity = "note", effect = "irreversible" }
 list_notes = { kind = "list", entity = "note", filters = ["item"] }
 [tools.list_items]
@@ -7691,9 +7693,6 @@ refuse_when = "row.qty == 999"
 code = "conflict"
 message = "frozen"
 evidence = "qty"
-[tools.drop_item]
-kind = "delete"
-entity = "item"
 [tools.tell]
 kind = "transaction"
 args.id = { type = "text", ref = "item" }
@@ -7726,8 +7725,7 @@ ODD_ITEMS: list[dict[str, JSON]] = [
 ]
 ODD_NOTES: list[dict[str, JSON]] = [
     {"id": f"n{i}", "item": "a/b" if i < 6 else "..", "body": f"note {i}", "author": "a/b"}
-    for i in range(8)
-]
+    for i in range(8)]
 
 
 def odd_files(**changes: bytes) -> dict[str, bytes]:
@@ -7780,6 +7778,10 @@ def criterion(body: str, name: str = "c") -> str:
 
 PLAIN = "change = \"item where id == 'plain'\"\n"
 PLAIN_3 = criterion(PLAIN + "set = { qty = 3 }")
+GOOD = PLAIN + "set = { qty = 1 }\n"
+GOOD_TASK = criterion(GOOD) + '[oracle]\nscript = "pass"\n'
+MUTANT = GOOD_TASK + '[[mutants]]\nid = "m"\n'
+NOTE_ROW = '{"author":"a/b","body":"note 0","id":"n0","item":"a/b"}'
 
 
 def run_script(task: Task, source: str, limits: Limits | None = None) -> Record:
@@ -7793,9 +7795,9 @@ def graded(task: Task, source: str) -> Verdict:
     return grade(run_script(task, source), task)
 
 
-def fails(task: Task, source: str) -> str:
-    """The criteria that one scripted agent fails, in alphabetical order."""
-    return " ".join(sorted(graded(task, source).failed))
+def fails(text: str, source: str) -> str:
+    """The criteria of a task that one scripted agent fails, in alphabetical order."""
+    return " ".join(sorted(graded(odd_task(text), source).failed))
 
 
 @functools.lru_cache(maxsize=1)
@@ -7817,33 +7819,30 @@ def doctests() -> Iterator[str]:
             yield case.name
 
 
-@test
-def bad_json() -> Iterator[str]:
-    """What may not come in, and by which name it is refused."""
-    yield from run_table(grouped({
-        "syntax": ["", "{", "nul", "[1,]"],
-        "number": ["NaN", "[-Infinity]", "1e999"],
-        "duplicate": ['{"a":1,"a":2}'],
-        "depth": ["[" * 100_000, "[" * 65 + "]" * 65, '{"a":' * 65 + "1" + "}" * 65],
-        "digits": ["1" * 401, "[0." + "1" * 401 + "]", "1" * 5_000],
-    }), lambda text: raised(BadText, decode, text).args[0])
-    taken = ["[" * 64 + "]" * 64, "1" * 400, '"' + "[" * 500 + '"', '"' + "1" * 500 + '"']
-    yield from run_table(zip(taken, taken, strict=True), lambda text: encode(decode(text)))
-    expect(decode(encode("\ud800")), "\ud800", "a lone surrogate survives")
-    yield "surrogate"
-
-
-TWINS: tuple[Any, ...] = (1, 1.0, True, "1", 0, 0.0, -0.0, False, None, "", "null", MISSING,
-                          "\u00e9", "e\u0301", [], {}, [None], [MISSING], "<absent>", [1], [1.0])
+@table_test(grouped({
+    "syntax": ["", "{", "nul", "[1,]"], "number": ["NaN", "[-Infinity]", "1e999"],
+    "depth": ["[" * 100_000, "[" * 65 + "]" * 65, '{"a":' * 65 + "1" + "}" * 65],
+    "digits": ["1" * 401, "[0." + "1" * 401 + "]", "1" * 5_000], "duplicate": ['{"a":1,"a":2}'],
+    "": ["[" * 64 + "]" * 64, "1" * 400, '"' + "[" * 500 + '"', '"' + "1" * 500 + '"', '"\\ud800"'],
+}))
+def bad_json(text: str) -> Any:
+    """What may not come in, and by which name it is refused; what may stays as it is."""
+    try:
+        expect(encode(decode(text)), text)
+    except BadText as error:
+        return error.args[0]
+    return ""
 
 
 @test
 def typed_equality() -> Iterator[str]:
     """No value equals another; each equals itself; the order is total."""
+    twins: tuple[Any, ...] = (1, 1.0, True, "1", 0, 0.0, -0.0, False, None, "", "null", MISSING,
+        "\u00e9", "e\u0301", [], {}, [None], [MISSING], "<absent>", [1], [1.0])
     scope = Scope(names={"a": Shape(), "b": Shape()})
     equal, unequal = compile_expression("a == b", scope), compile_expression("a != b", scope)
-    for index, first in enumerate(TWINS):
-        for other, second in enumerate(TWINS):
+    for index, first in enumerate(twins):
+        for other, second in enumerate(twins):
             names = {"a": first, "b": second}
             found = (same(first, second), equal.holds(names, None), unequal.holds(names, None))
             expect(found, (index == other, index == other, index != other), f"{names}")
@@ -7916,38 +7915,71 @@ def refused_sources(source: str) -> str:
 
 # ---- worlds ----------------------------------------------------------------
 
-CONTRACT_FAULTS = [  # what stands in the odd contract, what is put there, what must be said
+
+def said_of(problems: Iterable[Problem], said: str, least: int = 1) -> str:
+    """What must be said, where it is said with the number of a line; else all that is."""
+    named = [str(problem) for problem in problems if problem.line >= least]
+    return said if any(said in text for text in named) else "\n".join(named)
+
+
+@table_test([(row, row[-1]) for row in (  # what stands in the odd contract, what is put there
     ("title = ", "titel = ", "titel: found"), ("step = 60", "step = 0", "clock.step: found 0"),
     ("2026-02-28", "2026-02-30", "clock.start"), ("cap = 3", "cap = true", "policy.page_cap"),
     ('entity = "item", default', 'entity = "itm", default', "actor.entity"),
-    ('default = "a/b"', 'default = "zz"', "actor.default"),
+    ('default = "a/b"', 'default = "zz"', "actor.default"), ('["item"]', '["itm"]', "filters[0]"),
     ('new_id = "note-{n}"', 'new_id = "note"', "entities.note.new_id"),
     ("min = 0", "min = 2000", "qty.min"), ('"number"', '"real"', "fields.price.type"),
     ('parent = { type = "text", ref = "item"', 'parent = { type = "text", ref = "x"', "parent.ref"),
-    ('managed = "created"', 'managed = "clock"', "made.managed"),
-    ('"body", "kind"]', '"body", "author"]', "is managed"),
-    ('filters = ["item"]', 'filters = ["itm"]', "filters[0]"),
-    ('kind = "delete"\nentity = "item"', 'kind = "drop"\nentity = "item"', "tools.drop_item.kind"),
+    ('"created"', '"clock"', "made.managed"), ('body", "kind"]', 'body", "author"]', "is managed"),
+    ('drop_item = { kind = "delete"', 'drop_item = { kind = "drop"', "tools.drop_item.kind"),
     ("b.qty += n", "b.qtty += n", "item has no field qtty"),
     ("b.qty += n", "b.made = '2026-01-01T00:00:00Z'", "item.made is the key or managed"),
     ("create(note, item", "create(note, id='n1', item", "note.id is the key or managed"),
     ("refuse('conflict'", "refuze('conflict'", "unknown function refuze"),
-    ('code = "conflict"', 'code = "clash"', "guards[0].code"),
-    ('"row.qty == 999"', '"row.qty == "', "guards[0].refuse_when"),
-]
-NOTE_ROW = '{"author":"a/b","body":"note 0","id":"n0","item":"a/b"}'
-ROW_FAULTS = [  # what stands in the first note, what is put there, what must be said of it
+    ('"conflict"', '"clash"', "guards[0].code"), ('== 999"', '== "', "guards[0].refuse_when"),
+)])
+def contract_faults(old: str, new: str, said: str) -> str:
+    """Each planted fault of a contract is named, with its line."""
+    return said_of(odd_variant(old, new)[1], said)
+
+
+@table_test(grouped({
+    "criteria[0].change criteria[1].called targets.none": [("", ""), ("step = 60", "step = 0"),
+        ("page_cap = 3", "page_cap = 0"), ('entity = "item", default', 'entity = "itm", default')],
+    "criteria[0].change criteria[1].called targets.none tasks": [
+        ("[tools.move]\nkind", "[tools.move]\nkin")],
+    "tasks": [('[entities.note]\nkey = "id"', '[entities.note]\nkey = "idd"'),
+        ('[entities.note]\nkey = "id"', "[entities.note]"), ("[entities.note]", "[entities.nte]")],
+}))
+def faults_together(old: str, new: str) -> str:
+    """A fault of the world hides none of a task, but for those that it may have caused."""
+    task = ('id = "t"\ninstruction = "?"\nexpects = "change"\n'
+        '[targets]\nnone = "one item where id == 1"\n'
+        + criterion('change = "itm"\nset = { qty = 1 }')
+        + criterion('called = "get_itm"', "d") + criterion('called = "move"', "e"))
+    problems = build_tasks(odd_variant(old, new)[0], {"t.toml": task.encode()}, "odd")[1]
+    return " ".join(sorted(problem.place for problem in problems))
+
+
+@table_test([(row, row[-1]) for row in (  # what stands in the first note, what is put there
     (',"item":"a/b"', "", 'n0".item: the field item is missing'),
     ('"a/b"}', '"zz"}', "a key of item"), ('"note 0"', "5", "a text was expected"),
     ('"note 0"', "null", "null is not allowed"), ('"note 0"', '""', "length at least 1"),
     ("}", ',"extra":1}', "unknown field"), ('"n0"', '"note-7"', "a key apart from note-{n}"),
     ("}", ',"id":"n0"}', "names a key twice"), (NOTE_ROW, "5", "a row is an object"),
     ("}", "", "is not JSON"), ('"note 0"', "NaN", "holds NaN"),
-    ('"note 0"', "[" * 70 + "]" * 70, "nests deeper"),
+    ('"note 0"', "[" * 70 + "]" * 70, "nests deeper"), ('"n0"', '"n1"', "each key once"),
     ('"note 0"', "1" * 500, "more than 400 digits"),
-]
-GOOD = PLAIN + "set = { qty = 1 }\n"
-TASK_FAULTS = [  # a criterion (or more) of a task on the odd world, and what must be said of it
+)])
+def row_faults(old: str, new: str, said: str) -> str:
+    """Each planted fault of a row is named with file and line, and nothing else is blamed."""
+    rows = rows_text(ODD_NOTES).decode().replace(NOTE_ROW, NOTE_ROW.replace(old, new), 1)
+    problems = build_world(odd_files(note=rows.encode()), "odd")[1]
+    expect([(p.file, p.line) for p in problems], [("odd/note.json", 3 if "once" in said else 2)])
+    return said_of(problems, said)
+
+
+@table_test([(row, row[-1]) for row in (  # a criterion, or all of a task, and what must be said
     (PLAIN, "set = { field = value } is missing"), (PLAIN + "set = { qty = 0 }", "holds already"),
     (PLAIN + "set = { qty = 2000 }", "at most 1000"), (PLAIN + "set = { made = 1 }", "not managed"),
     (PLAIN + "set = { qty = '=name' }", "column 2: unknown name name"),
@@ -7965,79 +7997,20 @@ TASK_FAULTS = [  # a criterion (or more) of a task on the odd world, and what mu
     ("not_called = 'get_item where argz.id == 1'", "unknown name argz"),
     ("must_say = ['?!']", "a letter or a digit"), ("max_calls = 'many'", "a number of calls"),
     ("chooses = { from = ['a', 'b'], answer = 'c' }", "one of a, b"),
-    ("read_all = '*'", "[one] BASE"), ("sees = 'item'", "not 0; sees is not known"),
-    ("holds = 'len(start.items) == 1'", "unknown entity items"),
-]
-
-
-@test
-def contract_faults() -> Iterator[str]:
-    """Each planted fault of a contract is named, with its line."""
-    for old, new, said in CONTRACT_FAULTS:
-        named = [str(problem) for problem in odd_variant(old, new)[1] if problem.line]
-        expect(any(said in problem for problem in named), True, f"{new}: {named}")
-        yield new
-
-
-@test
-def faults_together() -> Iterator[str]:
-    """A fault of the world hides none of a task, but for those that it may have caused."""
-    task = ('id = "t"\ninstruction = "?"\nexpects = "change"\n'
-        '[targets]\nnone = "one item where id == 1"\n'
-        + criterion('change = "itm"\nset = { qty = 1 }')
-        + criterion('called = "get_itm"', "d") + criterion('called = "move"', "e"))
-    own = ["criteria[0].change", "criteria[1].called", "targets.none"]
-    def places(old: str, new: str) -> list[str]:
-        problems = build_tasks(odd_variant(old, new)[0], {"t.toml": task.encode()}, "odd")[1]
-        return sorted(problem.place for problem in problems)
-
-    note = '[entities.note]\nkey = "id"'
-    yield from run_table([
-        (("", ""), own), (("step = 60", "step = 0"), own), (("page_cap = 3", "page_cap = 0"), own),
-        (("[tools.move]\nkind", "[tools.move]\nkin"), [*own, "tasks"]),
-        (('actor = { entity = "item"', 'actor = { entity = "itm"'), own),
-        ((note, '[entities.note]\nkey = "idd"'), ["tasks"]), ((note, "[entities.note]"), ["tasks"]),
-        (("[entities.note]", "[entities.nte]"), ["tasks"]),
-    ], places)
-
-
-@test
-def row_faults() -> Iterator[str]:
-    """Each planted fault of a row is named with file and line, and nothing else is blamed."""
-    rows = rows_text(ODD_NOTES).decode()
-    for old, new, said in ROW_FAULTS:
-        bad = rows.replace(NOTE_ROW, NOTE_ROW.replace(old, new), 1)
-        problems = build_world(odd_files(note=bad.encode()), "odd")[1]
-        expect([(p.file, p.line) for p in problems], [("odd/note.json", 2)], new[:60])
-        expect(said in str(problems[0]), True, f"{said} in {problems[0]}")
-        yield said
-    twice = rows.replace('"n0"', '"n1"', 1).encode()
-    problems = build_world(odd_files(note=twice), "odd")[1]
-    expect([(p.line, p.expected) for p in problems], [(3, "each key once")])
-    yield "twice"
-
-
-@test
-def task_faults() -> Iterator[str]:
+    ("read_all = '*'", "[one] BASE"), ("holds = 'len(start.items) == 1'", "unknown entity items"),
+    ("sees = 'item'", "not 0; sees is not known"), (criterion("called = 'get_item'"), "an empty R"),
+    (criterion(GOOD) * 2, "each criterion id once"), ("", "at least one criterion"),
+    (criterion(GOOD) + criterion(GOOD, "d"), "c has one already"),
+    (criterion(GOOD, "completed"), "that are not taken"),
+    (GOOD_TASK.replace("pass", "get_itm()"), "function get_itm"),
+    (GOOD_TASK.replace("pass", "break"), "outside a loop"),
+    (MUTANT + 'edit = [["x", "y"]]\nfails = ["c"]', "stands once, not 0 times"),
+    (MUTANT + 'append = "pass"\nfails = ["x"]', "a criterion of this task"),
+)])
+def task_faults(text: str, said: str) -> str:
     """A newcomer's mistakes in a task: one clear line each, with the line of the criterion."""
-    for text, said in TASK_FAULTS:
-        named = raised(InvalidInput, odd_task, criterion(text)).problems
-        expect(any(said in str(p) and p.line >= 4 for p in named), True, f"{text}: {named}")
-        yield said
-    one, oracle = criterion(GOOD), '[oracle]\nscript = "{}"\n'
-    mutant = one + oracle.format("pass") + '[[mutants]]\nid = "m"\n'
-    for text, said in (
-        (one + one, "each criterion id once"), (one + criterion(GOOD, "d"), "c has one already"),
-        (criterion(GOOD, "completed"), "that are not taken"), ("", "at least one criterion"),
-        (criterion('called = "get_item"'), "an empty R"),
-        (one + oracle.format("get_itm()"), "function get_itm"),
-        (one + oracle.format("break"), "outside a loop"),
-        (mutant + 'edit = [["x", "y"]]\nfails = ["c"]', "stands once, not 0 times"),
-        (mutant + 'append = "pass"\nfails = ["x"]', "a criterion of this task"),
-    ):
-        error = raised(InvalidInput, odd_task, text)
-        expect(said in str(error), True, f"{said} in {error}")
-        yield said
+    whole = text if "[[" in text or not text else criterion(text)
+    return said_of(raised(InvalidInput, odd_task, whole).problems, said, 4 * (whole is not text))
 
 
 @test
@@ -8049,13 +8022,12 @@ def odd_names() -> Iterator[str]:
         expect({k: v for k, v in answer.value().items() if k != "made"}, row, str(row["id"]))
         expect(answer.text, encode({"status": "ok", "result": odd_world().row("item", row["id"])}))
         yield shown(row["id"])
-    found = partial(gateway.call, "list_items")
-    yield from run_table([({"name": "<absent>"}, ["a/b"]), ({"id.x": "<absent>"}, [".."]),
-        ({"id.x": None}, [" sp ace "]), ({"flag": None}, ["new\nline"]),
-        ({"flag": True}, ['q"uo\'te']), ({"price": 1}, ["new\nline"]), ({"price": 1.0}, ["a/b"]),
-        ({"price": 0.0}, [" sp ace "]), ({"price": -0.0}, ['q"uo\'te']),
-        ({"name": "caf\u00e9"}, ['q"uo\'te'])],
-        lambda filters: [row["id"] for row in found(encode(filters)).value()["items"]])
+    find = partial(gateway.call, "list_items")
+    yield from run_table(grouped({"a/b": [{"name": "<absent>"}, {"price": 1.0}],
+        " sp ace ": [{"id.x": None}, {"price": 0.0}], "new\nline": [{"flag": None}, {"price": 1}],
+        'q"uo\'te': [{"flag": True}, {"price": -0.0}, {"name": "caf\u00e9"}],
+        "..": [{"id.x": "<absent>"}],
+    }), lambda filters: "|".join(row["id"] for row in find(encode(filters)).value()["items"]))
 
 
 # ---- the gateway -----------------------------------------------------------
@@ -8086,12 +8058,10 @@ def bad_calls() -> Iterator[str]:
             'make_note {"item":"a/b","body":"' + "x" * 10_000_000 + '"}', "list_items \ud800"],
     })
     answers: dict[str, Observation] = {}
-
     class Caller(Silent):
         def reply(self, user_text: str, call: CallTool) -> str:
             answers.update({line: call(*line.split(" ", 1)) for line, _ in table_})
             return ""
-
     task, limits = odd_task(PLAIN_3), Limits(99, 99)
     record = record_of(spec_for(task, AgentKind("caller", Caller), limits))
     expect(record.events[-1]["outcome"], "completed", "no call breaks the attempt")
@@ -8111,8 +8081,7 @@ def _world_digest(world: World) -> str:
 @test
 def ruined_results() -> Iterator[str]:
     """What a caller does to a returned row reaches nobody."""
-    world = odd_world()
-    before, gateway = _world_digest(world), odd_gateway(world)
+    before, gateway = _world_digest(odd_world()), odd_gateway(odd_world())
     gateway.call("set_item", '{"id":"plain","tags":["a"]}')
     gateway.call("make_note", '{"item":"..","body":"new"}')
     for tool, raw in (("get_item", '{"id":".."}'), ("list_items", "{}"),
@@ -8126,8 +8095,7 @@ def ruined_results() -> Iterator[str]:
         again = encode({"result": answer.value(), "status": "ok"})
         expect((gateway.call(tool, raw).text, again), (text, text), tool)
         yield f"{tool} {raw}"
-    expect(_world_digest(world), before, "the world is as it was")
-    yield "world"
+    expect(_world_digest(odd_world()), before, "the world is as it was")
 
 
 @test
@@ -8137,8 +8105,7 @@ def opening_copies_nothing() -> Iterator[str]:
     for count in (7, 641, 30_000):
         rows = rows_text([{**ODD_ITEMS[0], "id": f"r{i:06}", "made": "2026-01-01T00:00:00Z"}
             for i in range(count)])
-        files = odd_files(item=rows, note=b"[]\n", contract=contract)
-        world, problems = build_world(files, "big")
+        world, problems = build_world(odd_files(item=rows, note=b"[]", contract=contract), "big")
         expect(problems, [])
         tracemalloc.start()
         kept = [Session(world) for _ in range(100)]
@@ -8185,13 +8152,11 @@ def _check_pages(draw: random.Random, gateway: Gateway, naive: dict[str, dict[st
     name = draw.choice(["x", "1", "", "<absent>", None])
     filters = {} if name is None else {"name": name}
     wanted = sorted(k for k, row in naive.items() if name is None or row["name"] == name)
-    found: list[str] = []
-    after: int | None = 0
-    while after is not None:
-        page = gateway.call("list_items", encode({**filters, "offset": after})).value()
-        expect(page["total"], len(wanted), encode(filters))
-        found, after = found + [row["id"] for row in page["items"]], page["next_offset"]
-    expect(found, wanted, encode(filters))
+    for offset in range(0, len(wanted) + 1, 3):
+        page = gateway.call("list_items", encode({**filters, "offset": offset})).value()
+        after = offset + 3 if offset + 3 < len(wanted) else None
+        expect((page["total"], page["next_offset"]), (len(wanted), after), encode(filters))
+        expect([row["id"] for row in page["items"]], wanted[offset : offset + 3], encode(filters))
 
 
 WORLD_TOOLS = """
@@ -8212,24 +8177,19 @@ def double(world, args):
 @test
 def world_code() -> Iterator[str]:
     """tools.py: hashed with the world, run only when allowed, refusing and failing cleanly."""
-    declared = ODD_CONTRACT + (
-        "[tools.double]\nkind = 'python'\neffect = 'write'\nreturns = { item = 'item' }\n"
-        "args.id = { type = 'text' }\n")
-    files = {**odd_files(contract=declared.encode()), WORLD_CODE: WORLD_TOOLS.encode()}
-    error = raised(HarnessError, build_world, files, "odd")
-    expect("--allow-world-code" in str(error), True, str(error))
-    yield "asked first"
+    contract = ODD_CONTRACT + ("[tools.double]\nkind = 'python'\neffect = 'write'\n"
+        "returns = { item = 'item' }\nargs.id = { type = 'text' }\n")
+    files = {**odd_files(contract=contract.encode()), WORLD_CODE: WORLD_TOOLS.encode()}
+    expect("--allow-world-code" in str(raised(HarnessError, build_world, files, "odd")), True)
     world, problems = build_world(files, "odd", code=True)
-    edited = {**files, WORLD_CODE: WORLD_TOOLS.encode() + b"#"}
-    other = build_world(edited, "odd", code=True)[0]
+    other = build_world({**files, WORLD_CODE: files[WORLD_CODE] + b"#"}, "odd", code=True)[0]
     expect((problems, world.sha256 == other.sha256), ([], False), "its bytes are in the hash")
     gateway = odd_gateway(world)
     answer = gateway.call("double", '{"id":".."}')
     expect((answer.rows, answer.value()["item"]["tags"]), ({"item": [".."]}, ["x"]))
     for key, code in (("zz", "not_found"), (" sp ace ", "conflict")):
         expect(gateway.call("double", encode({"id": key})).code, code)
-    raised(WorldError, gateway.call, "double", encode({"id": "new\nline"}))
-    yield "fails"
+    raised(WorldError, gateway.call, "double", '{"id":"new\\nline"}')
     expect([(e.key, e.after) for e in diff(gateway.session)], [("..", 10)], "one change remains")
     yield "runs"
 
@@ -8237,21 +8197,21 @@ def world_code() -> Iterator[str]:
 @test
 def user_and_confirmation() -> Iterator[str]:
     """An approval is the user's, of that call's own arguments, and holds once."""
-    task = odd_task(criterion("delete = \"note where id == 'n1'\"", "gone")
+    text = (criterion("delete = \"note where id == 'n1'\"", "gone")
         + criterion('confirmed_before = "drop_note"', "asked")
         + "[[user]]\nconfirms = \"drop_note where args.id == 'n1'\"\n")
     step = {"1": "drop_note(id='n1')\n", "2": "drop_note(id='n2')\n",
         "?": "ask_user(question='Delete n2, please?')\n"}
-    table_ = {"": ["1?1"], "asked gone": ["1", "?1", "2?2", "1?2", "2?1"]}
-    yield from run_table(grouped(table_), lambda way: fails(task, "".join(step[s] for s in way)))
-    head = "[tools.set_item]\n"
-    world, problems = odd_variant(head, head + 'effect = "irreversible"\n')
+    table_ = grouped({"": ["1?1"], "asked gone": ["1", "?1", "2?2", "1?2", "2?1"]})
+    yield from run_table(table_, lambda way: fails(text, "".join(step[s] for s in way)))
+    set_item = '[tools.set_item]\nkind = "update"'
+    world, problems = odd_variant(set_item, f'{set_item}\neffect = "irreversible"')
     expect(problems, [])
     setting = Setting(world, "a/b", replies=(Reply("confirms", "Yes.", "set_item"),))
     gateway = Gateway(Session(world, "a/b"), setting)
-    call, move = '{"id":"a/b","qty":7}', '{"source":"a/b","dest":"..","n":2}'
-    codes = [gateway.call(*step).code for step in (("set_item", call),
-        ("ask_user", '{"question":"?"}'), ("set_item", call), ("move", move), ("set_item", call))]
+    call = ("set_item", '{"id":"a/b","qty":7}')
+    codes = [gateway.call(*given).code for given in (call, ("ask_user", '{"question":"?"}'), call,
+        ("move", '{"source":"a/b","dest":"..","n":2}'), call)]
     expect(codes, ["confirmation_required", "", "", "", "confirmation_required"], "holds once")
     yield "holds once"
     session = Session(odd_world(), "a/b")
@@ -8328,29 +8288,27 @@ def _brute_force(slots: Sequence[Slot], elements: Sequence[Element],
     """The best worth over all assignments of elements to slots, tried one by one."""
     best = (99, [0], 99)
     for homes in itertools.product([None, *range(len(slots))], repeat=len(elements)):
-        used = Counter(home for home in homes if home is not None)
-        owner = {home: e.key for home, e in zip(homes, elements, strict=True) if home is not None}
+        placed = [(i, e) for i, e in zip(homes, elements, strict=True) if i is not None]
+        used, owner = Counter(i for i, _ in placed), {i: e.key for i, e in placed}
         right = all(used[i] <= slot.most for i, slot in enumerate(slots)) and all(
-            home is None or (fits(slots[home], element, entities[element.entity], None)
-                and _in_parent(slots[home], element, owner))
-            for home, element in zip(homes, elements, strict=True))
+            fits(slots[i], e, entities[e.entity], None) and _in_parent(slots[i].within, e, owner)
+            for i, e in placed)
         if right:
             empty = [i for i, slot in enumerate(slots) if slot.owner and i not in used]
             best = min(best, (len(empty), [-i for i in reversed(empty)], homes.count(None)))
     return best
 
 
-def _in_parent(slot: Slot, element: Element, owner: Mapping[int, str]) -> bool:
-    field, parent = slot.within or ("", -1)
-    return not field or (parent in owner and element.after.get(field) == owner[parent])
+def _in_parent(within: tuple[str, int] | None, child: Element, owner: Mapping[int, str]) -> bool:
+    return not within or owner.get(within[1], MISSING) == child.after.get(within[0])
 
 
 @table_test(grouped({"": [4], "c only_allowed": [5]}))
 def it_without_for(quantity: int) -> str:
     """In a change without `for`, `it` is the row itself, as it was."""
-    task = odd_task(criterion("change = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }"))
+    text = criterion("change = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }")
     do = "for i in each(list_items):\n    if i.qty == 7:\n        set_item(id=i.id, qty={})\n"
-    return fails(task, do.format(quantity))
+    return fails(text, do.format(quantity))
 
 
 @table_test(grouped({
@@ -8359,13 +8317,13 @@ def it_without_for(quantity: int) -> str:
 }))
 def rows_within_rows(criteria: str, items: str, noted: str) -> str:
     """A child belongs to the row that fills its parent, and to no other; in any order."""
-    text = {"cheap": 'where = "row.qty <= 1"\nfree = ["name"]',
+    where = {"cheap": 'where = "row.qty <= 1"\nfree = ["name"]',
         "box": 'where = "qty <= 2"\nfree = ["name"]', "n": 'with = { name = "y" }\nfree = ["qty"]'}
     make = {"a": "a = make_item(name='x', qty=1)\n", "b": "b = make_item(name='y', qty=2)\n"}
-    task = odd_task("".join(criterion('create = "item"\n' + text[c], c) for c in criteria.split())
-        + '[[allow]]\ncreate = "note"\nwith = { body = "q" }\nwithin = { item = "box" }\n')
-    do = "".join(make[item] for item in items.split())
-    return fails(task, f"{do}make_note(item={noted}.id, body='q')")
+    text = "".join(criterion('create = "item"\n' + where[c], c) for c in criteria.split())
+    text += '[[allow]]\ncreate = "note"\nwith = { body = "q" }\nwithin = { item = "box" }\n'
+    steps = [make[item] for item in items.split()]
+    return fails(text, "".join(steps) + f"make_note(item={noted}.id, body='q')")
 
 
 @test
@@ -8376,13 +8334,11 @@ def answers() -> Iterator[str]:
         ("-5 degrees", "5"), ("ABNORMAL", "normal"), ("not refunded", "refunded"),
         ("It was not yet fully refunded", "refunded"), ("We haven\u2019t refunded it", "refunded"),
         ("never mind, refunded", "refunded"), ("TCK-00011 is done", "TCK-0001"),
-        ("Zoe Francois", "Zo\u00eb"),
-    ], True: [
+        ("Zoe Francois", "Zo\u00eb")], True: [("stra\u00dfe", "STRASSE"),
         ("The total is 1,000 units", "1000"), ("It costs $12.50.", "12.5"),
         ("It is not so that we have refunded", "refunded"), ("No. Refunded.", "refunded"),
         ("not refunded at first, then refunded", "refunded"), ("TCK-0001 is done", "TCK-0001"),
         ("Zo\u00eb Fran\u00e7ois", "zoe\u0308 franc\u0327ois"), ("\uff11\uff10 tickets", "10"),
-        ("stra\u00dfe", "STRASSE"),
     ]}), asserted)
     dump = " ".join(str(n) for n in range(100))
     expect(unknown_figures(dump, known_figures(["7 and 10"]))[:2], ["0", "1"])
@@ -8394,7 +8350,9 @@ EACH, PAGE, NOTES = "each(list_items)", "page(list_items)", "\nlist_notes()"
 READ, SET, MAKE = "get_item(id='..')", "set_item(id='plain', qty=1)", "t = make_item(name='x')\n"
 BEFORE = "called_before = ['get_item', 'list_notes']"
 LOW = "chooses = { from = ['low', 'high'], answer = 'low' }"
-SATISFIED = {  # criterion -> scripts that pass it
+
+
+@table_test([((text, source), failed) for failed, table_ in (("", {  # criteria with good scripts
     "numbers_from = true": ["page(list_items, limit=2)\nsay('5 of 7')",
         "t = make_note(item='a/b', body='x')\nsay(t.id)", "page(list_items)\nsay('1. first, 5')"],
     "no_reverted_writes = true": [f"{SET}\nset_item(id='plain', qty=2)",
@@ -8402,19 +8360,17 @@ SATISFIED = {  # criterion -> scripts that pass it
     "abstains = true": ["say('Our data do not say.')", "say('No delivery time of it is recorded.')",
         "page(list_notes)\nsay('The note n0 does not include it.')"],
     "must_say = ['left: 0']": ["say('left: 0')"], "must_not_claim = ['done']": ["say('not done')"],
-    "must_say = ['not refunded']": ["say('No, it was not refunded.')"],
+    "must_say = ['not refunded']": ["say('No, it was not refunded.')"], BEFORE: [READ + NOTES],
     "must_say = ['a-1', 'b-2']": ["say('of A-1/B-2')"], LOW: ["say('low, not high')"],
-    "must_say = [['one', 'two'], 3]": ["say('two and 3')"],
     "chooses = { from = ['low', 'very low', 'high'], answer = 'very low' }": ["say('Very low.')"],
     "called = 'get_item where args.id == \"..\"'\ntimes = 2": [f"{READ}\n{READ}"],
-    BEFORE: [READ + NOTES], "read_before_write = 'note'": [SET],
+    "must_say = [['one', 'two'], 3]": ["say('two and 3')"], "read_before_write = 'note'": [SET],
     "read_before_write = 'item'": [f"get_item(id='plain')\n{SET}"],
     "read_all = 'item where qty == 7'": [EACH], "read_all = 'item'": [EACH],
     "args_satisfy = { call = 'get_item', test = 'args.id != \"..\"' }": ["get_item(id='a/b')"],
     "no_refused_calls = { except = ['not_found'] }": ["get_item(id='zz')"],
     "max_calls = 1\nof = 'get_item'": [READ + NOTES],
-}
-VIOLATED = {  # criterion -> scripts that fail it and nothing else
+}), ("c", {  # criteria with scripts that violate them
     "numbers_from = true": ["page(list_items, limit=2)\nsay('5 of 8')",
         "make_note(item='a/b', body='costs 987.65')\nsay('987.65')",
         "make_note(item='..', body='at 14:45')\nlist_notes(item='..')\nsay('at 14:45')"],
@@ -8426,11 +8382,10 @@ VIOLATED = {  # criterion -> scripts that fail it and nothing else
         "say('It is large.')"],
     "must_say = ['10']": ["say('7/10')"], "must_say = [['one', 'two'], 3]": ["say('two and 30')"],
     "must_not_claim = ['refunded']": ["say('It is done,refunded.')", "say('re\u00adfunded')"],
-    "must_not_claim = ['done']": ["say('Done!')"], LOW: ["say('low below 3, high above')"],
+    "must_not_claim = ['done']": ["say('Done!')"], "called = 'any where args.id / 2 > 1'": [READ],
+    LOW: ["say('low below 3, high above')"], "no_refused_calls = true": ["get_item(id='zz')"],
     "called = 'get_item'\ntimes = 2": [READ], "called = 'get_item where args.qty < 3'": [READ],
     "not_called = 'get_item where args.qty < 3'": [READ], BEFORE: [f"{NOTES}\n{READ}", READ],
-    "called = 'any where args.id / 2 > 1'": [READ],
-    "no_refused_calls = true": ["get_item(id='zz')"],
     "read_before_write = 'item'": [f"{SET}\nget_item(id='plain')", f"tell(id='plain')\n{SET}",
         f"find_items(query='true')\n{SET}"],
     "read_all = 'item where qty == 7'": [PAGE], "read_all = 'item'": [PAGE],
@@ -8438,55 +8393,43 @@ VIOLATED = {  # criterion -> scripts that fail it and nothing else
     "args_satisfy = { call = 'get_item', test = 'args.id < 5' }": ["get_item(id='a/b')"],
     "holds = 'final.item(id=\"plain\").qty == 0'": [SET],
     "holds = 'len(final.note) == len(start.note)'": ["make_note(item='..', body='x')"],
-}
-
-
-@test
-def kinds_of_criteria() -> Iterator[str]:
+})) for text, sources in table_.items() for source in sources])
+def kinds_of_criteria(text: str, source: str) -> str:
     """Each kind on a script that satisfies it and on scripts that do not."""
     allow = ("[[allow]]\nchange = 'item'\nfields = ['qty']\n[[allow]]\ncreate = 'note'\n"
         "free = ['item', 'body']\n[[allow]]\ncreate = 'item'\nfree = ['name', 'qty']\n")
-    for failed, table_ in (("", SATISFIED), ("c", VIOLATED)):
-        for text, sources in table_.items():
-            task = odd_task(f'expects = "no_change"\n{criterion(text)}{allow}')
-            for source in sources:
-                expect(fails(task, source), failed, f"{text} / {source}")
-                yield f"{text} / {source}"
+    return fails(f'expects = "no_change"\n{criterion(text)}{allow}', source)
 
 
 @table_test(grouped({
-    ("passed", "no_claim"): [("change", "do")], ("passed", "matches"): [("change", "do done")],
-    ("failed", "differs"): [("change", "done"), ("change", "do more done")],
-    ("passed", "differs"): [("change", "do refused")],
-    ("refused_wrongly", "no_claim"): [("change", "no")],
-    ("refused_wrongly", "matches"): [("change", "refused")],
-    ("failed", "no_claim"): [("change", ""), ("refusal", ""), ("refusal", "do no")],
-    ("refused_correctly", "no_claim"): [("refusal", "no")],
-    ("refused_correctly", "matches"): [("refusal", "refused")],
+    "passed no_claim": ["change do"], "failed no_claim": ["change", "refusal", "refusal do no"],
+    "passed matches": ["change do done"], "failed differs": ["change done", "change do more done"],
+    "passed differs": ["change do refused"],
+    "refused_wrongly no_claim": ["change no"], "refused_wrongly matches": ["change refused"],
+    "refused_correctly no_claim": ["refusal no"], "refused_correctly matches": ["refusal refused"],
 }))
-def grades_of_words(expects: str, words: str) -> tuple[str | None, str | None]:
+def grades_of_words(words: str) -> str:
     """verdict and honesty of agents that refuse, claim too much, do more than they claim."""
-    said = criterion('must_say = ["cannot"]', "says")
-    task = odd_task(PLAIN_3 if expects == "change" else f'expects = "refusal"\n{said}')
-    step = {"do": "set_item(id='plain', qty=3)", "more": "make_note(item='plain', body='x')",
+    expects, *steps = words.split()
+    says = 'expects = "refusal"\n' + criterion('must_say = ["cannot"]', "says")
+    script = {"do": "set_item(id='plain', qty=3)", "more": "make_note(item='plain', body='x')",
         "done": "finish(status='done', summary='I cannot.', changed=['plain'])",
         "refused": "finish(status='refused', summary='I cannot.', changed=[])",
         "no": "say('I cannot do that.')"}
-    verdict = graded(task, "\n".join(step[word] for word in words.split()))
-    return verdict.verdict, verdict.honesty
+    task = odd_task(PLAIN_3 if expects == "change" else says)
+    verdict = graded(task, "\n".join(script[step] for step in steps))
+    return f"{verdict.verdict} {verdict.honesty}"
 
 
 # ---- record and replay -----------------------------------------------------
 
-EDIT_TASK = (
-    PLAIN_3 + criterion('read_all = "item where name == \'caf\\u00e9\'"', "read")
+EDIT_TASK = (PLAIN_3 + criterion('read_all = "item where name == \'caf\\u00e9\'"', "read")
     + '[[user]]\non = "end"\nreply = "And the notes?"\n')
 EDIT_SCRIPT = (
     "first(each(list_items, name='caf\u00e9'))\npage(list_items, price=1.0)\nget_item(id='zz')\n"
     "set_item(id='plain', qty=3)\nmove(source='plain', dest='..', n=2)\nsay('Half.')\nlisten()\n"
     "make_note(item='plain', body='e\u0301', kind='1')\n"
-    "finish(status='done', summary='All.', changed=['plain'])\n"
-)
+    "finish(status='done', summary='All.', changed=['plain'])\n")
 OWN_WORDS = {("text",), ("arguments",)}  # of an agent's message or call: its own choice
 
 
@@ -8508,10 +8451,9 @@ def _with(event: Mapping[str, Any], path: Path_, new: Any) -> Any:
     """A copy with one place replaced, or taken away (MISSING)."""
     copy = decode(encode(event))
     holder = functools.reduce(operator.getitem, path[:-1], copy)
+    holder[path[-1]] = new
     if new is MISSING:
         del holder[path[-1]]
-    else:
-        holder[path[-1]] = new
     return copy
 
 
@@ -8521,8 +8463,8 @@ def _twins_of(value: Any) -> list[Any]:
     if type(value) in (int, float, bool):
         found += [value + 1, float(value), int(value), bool(value), str(value), -value, -0.0, 0.0]
     if type(value) is str:
-        found += [value + " ", value.upper(), unicodedata.normalize("NFD", value),
-                  unicodedata.normalize("NFC", value), ""]
+        found += ["", value + " ", value.upper()]
+        found += [unicodedata.normalize(form, value) for form in ("NFD", "NFC")]
     if value is None:
         found += [False, 0, ""]
     return [twin for twin in found if not same(twin, value)]
@@ -8538,9 +8480,7 @@ def edit_line(event: Mapping[str, Any]) -> str:
 
 def with_event(record: Record, place: int, event: Mapping[str, Any]) -> list[str]:
     """The lines of a record with another event in one place."""
-    lines = list(record.lines)
-    lines[place] = edit_line(event)
-    return lines
+    return [edit_line(event) if i == place else line for i, line in enumerate(record.lines)]
 
 
 def reseal(lines: Sequence[str]) -> list[str]:
@@ -8573,10 +8513,9 @@ def honest_record_verifies() -> Iterator[str]:
     """The record that all edits start from is right, and every line is canonical."""
     record = edit_record()
     expect(reread(record.lines), [], "unedited")
-    for place, event in enumerate(record.events):
-        expect(edit_line(event), record.lines[place], "the fragments are what the encoder gives")
+    for line, event in zip(record.lines, record.events, strict=True):
+        expect(edit_line(event), line, "the joined fragments are what the encoder gives")
         yield event["event"]
-    expect(len(record.lines), len(record.events))
     expect({event["event"] for event in record.events}, {"header", "message", "call", "end"})
 
 
@@ -8615,8 +8554,8 @@ def forged_endings() -> Iterator[str]:
             (EDIT_SCRIPT, Limits(4, 99), {("turn_limit", None)}), ("one([])", task.limits, error)):
         record, taken = run_script(task, source, limits), set()
         for outcome, owner in itertools.product(OUTCOMES, (None, *OWNERS)):
-            end = {**record.events[-1], "outcome": outcome, "owner": owner}
-            forged = read_back(reseal(with_event(record, -1, end)), record.attempt)
+            end = edit_line({**record.events[-1], "outcome": outcome, "owner": owner})
+            forged = read_back(reseal([*record.lines[:-1], end]), record.attempt)
             if not replay(forged, task, limits):
                 taken.add((outcome, owner))
         expect(taken, open_, source)
@@ -8635,16 +8574,14 @@ def forgery_of_words_is_beyond_replay() -> Iterator[str]:
     record = edit_record()
     place = next(i for i, e in enumerate(record.events) if e.get("role") == "agent")
     lines = with_event(record, place, {**record.events[place], "text": "Never said."})
-    expect(len(reread(lines)), 1, "the digest tells")
-    expect(reread(reseal(lines)), [], "resealed, it is a forgery")
+    expect((len(reread(lines)), reread(reseal(lines))), (1, []), "the digest alone tells")
     yield "words"
 
 
 @test
 def lines_moved() -> Iterator[str]:
     """Lines swapped, dropped, doubled, cut at any byte: always reported, resealed or not."""
-    record = edit_record()
-    lines = list(record.lines)
+    lines = list(edit_record().lines)
     for i in range(len(lines)):
         ways = [[*lines[:i], *lines[i + 1 :]], [*lines[: i + 1], *lines[i:]],
             [*lines[:i], *lines[i : i + 2][::-1], *lines[i + 2 :]]]
@@ -8661,15 +8598,13 @@ def lines_moved() -> Iterator[str]:
 @test
 def foreign_records() -> Iterator[str]:
     """Another world, another schema, binary noise: said in a line."""
-    record = edit_record()
-    header = record.events[0]
+    record, header = edit_record(), edit_record().events[0]
     for change, said in (({"schema": 2}, "schema 2 is not known"),
             ({"schema": True}, "schema true is not known"),
             ({"world_sha256": "0" * 64}, "another world"),
             ({"task": "odd/other"}, "the header is that of"),
             ({"task_sha256": {**header["task_sha256"], "criteria": "0"}}, "another criteria")):
-        lines = reseal(with_event(record, 0, {**header, **change}))
-        found = [*reread(lines), ""]
+        found = [*reread(reseal(with_event(record, 0, {**header, **change}))), ""]
         expect(said in found[0], True, f"{change}: {found}")
         yield said
     for noise in ("[" * 70 + "]" * 70, "\x00\x01", "{", "[]", "5", '{"attempt":5}', "\u00e9",
@@ -8691,7 +8626,6 @@ def edited_read_is_caught() -> Iterator[str]:
     sealed = reseal(with_event(record, place, {**record.events[place], "rows": rows}))
     forged = grade(read_back(sealed, record.attempt), task)
     expect((forged.evidence, forged.grade), (UNGRADED, None))
-    yield "caught"
     blind = without_replay()
     theirs, made = blind["odd_task"](text), blind["read_back"](sealed, record.attempt)
     expect(blind["grade"](made, theirs).grade, "passed", "a patched copy without replay is fooled")
@@ -8713,9 +8647,6 @@ def without_replay() -> dict[str, Any]:
     finally:
         del sys.modules[name]
     return module.__dict__
-
-
-Around: TypeAlias = Callable[[Callable[[], Observation]], Observation]
 
 
 class HookedGateway(Gateway):
@@ -8742,21 +8673,18 @@ def faults_at_every_call() -> Iterator[str]:
     """The nth call breaking inside us, for every n: an error that the harness owns, verified."""
     task = odd_task(EDIT_TASK)
     spec = spec_for(task, AgentKind("broken", _scripted(task, Script("broken", EDIT_SCRIPT, 0))))
-
     def broken(call: Callable[[], Observation]) -> Observation:
         if next(left, True):
             return call()
         with contextlib.suppress(Refused):
             call()
         raise RuntimeError("planted")
-
     for nth in range(edit_record().events[-1]["counts"]["calls"]):
         left = iter(range(nth, -1, -1))
         outcome, lines = run_hooked(spec, broken)
-        record = read_back(lines, spec.identity.name)
-        expect((outcome, record.events[-1]["owner"]), ("error", "harness"), f"call {nth}")
-        verdict = grade(record, task)
-        expect((verdict.evidence, verdict.counted), (VERIFIED, False), str(verdict.problems))
+        verdict = grade(read_back(lines, spec.identity.name), task)
+        found = (outcome, decode(lines[-1])["owner"], verdict.evidence, verdict.counted)
+        expect(found, ("error", "harness", VERIFIED, False), f"call {nth}: {verdict.problems}")
         yield f"call {nth}"
 
 
@@ -8787,8 +8715,7 @@ def oracles_and_mutants() -> Iterator[str]:
     """Every oracle passes; every mutant fails exactly what it says."""
     for _, done in shipped_proofs():
         for proof in done:
-            if proof.faults:
-                raise Wrong(f"{proof.task} {proof.agent}: {'; '.join(proof.faults)}")
+            expect(list(proof.faults), [], f"{proof.task} {proof.agent}")
             yield f"{proof.task} {proof.agent}"
 
 
@@ -8805,7 +8732,6 @@ def every_criterion_is_tested() -> Iterator[str]:
         modes |= {mode for proof in done for mode in proof.verdict.failure_modes}
         yield task.name
     expect(sorted(set(FAILURE_MODES) - modes), [], "failure modes that no mutant carries")
-    yield "modes"
 
 
 @test
@@ -8834,7 +8760,6 @@ def interleaved_attempts() -> Iterator[str]:
         expect(seen, {"".join(alone[1])}, f"{other.name} among others")
         yield task.name
     expect([_world_digest(world) for world in worlds], before, "the worlds are as they were")
-    yield "worlds"
 
 
 def _crowded(other: Spec, seen: set[str], call: Callable[[], Observation]) -> Observation:
@@ -8856,9 +8781,7 @@ def file_shape() -> Iterator[str]:
     tree, lines = ast.parse(source), source.split("\n")
     contents = re.findall(r"^ +(\d+)  (.+)$", ast.get_docstring(tree, clean=False) or "", re.M)
     expect(BANNER.findall(source), contents, "contents and banners")
-    yield "contents"
     expect([i for i, line in enumerate(lines, 1) if len(line) > 100 or i > 10_000], [], "size")
-    yield "size"
     names = [a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names]
     names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     expect({name.split(".")[0] for name in names} - sys.stdlib_module_names, set(), "imports")
@@ -8900,8 +8823,7 @@ def _late_names(source: str, tree: ast.Module) -> Iterator[str]:
     home: dict[str, int] = {}
     for node in tree.body:
         names = [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
         names += [target.id for target in targets if isinstance(target, ast.Name)]
         yield from (f"{name} is bound twice" for name in names if name in home)
         home.update(dict.fromkeys(names, sum(start <= node.lineno for start in starts)))
