@@ -34,8 +34,9 @@ Contents
     14  Oracles and mutants
     15  Runs
     16  Reports
-    17  Selftest
-    18  Commands
+    17  Scale
+    18  Selftest
+    19  Commands
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ import shlex
 import stat
 import symtable
 import sys
+import tempfile
 import tracemalloc
 import types
 import unicodedata
@@ -7583,7 +7585,187 @@ def _look_alike_lines(field: str, texts: Sequence[str]) -> Iterator[str]:
 
 
 # ============================================================================
-# 17  Selftest
+# 17  Scale
+# ============================================================================
+#
+# A larger world of the same shape: reference data stays, facts are replicated. Replica 0 is the
+# rows as they are. In each further one a row has a new key (TCK-0041-07), points to rows of its
+# own replica, and a text that tells rows apart bears a mark in front (R07 VPN drops), so that a
+# name means one row still, and those that look alike within a replica look alike there too.
+
+REFERENCE_SHARE = 10  # reference data has at most one row in so many
+
+
+class Growth(NamedTuple):
+    """A world, what it grew to, the files of that, and the entities that stayed as they were."""
+
+    before: World
+    after: World
+    files: Mapping[str, bytes]
+    kept: frozenset[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Rows of each entity, absent and null of each field that may be so: [before, after]."""
+        entities = []
+        for name, table_ in self.before.tables.items():
+            both = [list(world.tables[name].rows.values()) for world in (self.before, self.after)]
+            fields = {field.name: {
+                "absent": [sum(field.name not in row for row in rows) for rows in both],
+                "null": [sum(row.get(field.name, "") is None for row in rows) for rows in both],
+            } for field in table_.entity.fields.values() if field.optional or field.nullable}
+            entities.append({"entity": name, "kept": name in self.kept, "fields": fields,
+                "rows": [len(rows) for rows in both]})
+        return {"schema": RUN_SCHEMA, "world": self.before.contract.world, "entities": entities,
+            "sha256": self.after.sha256}
+
+
+def growth_lines(growth: Mapping[str, Any]) -> Iterator[str]:
+    """What `scale` prints of its document."""
+    counts = [e["rows"] for e in growth["entities"]]
+    yield f"world {growth['world']}: {sum(c[0] for c in counts)} rows, now {sum(c[1] for c in counts)}"
+    yield from table(["entity", "before", "after", ""], [
+        [e["entity"], *map(str, e["rows"]), "kept" if e["kept"] else "replicated"]
+        for e in growth["entities"]])
+    shares = [[f"{e['entity']}.{name}", *(percent(counts[kind][i], e["rows"][i])
+                for kind in ("absent", "null") for i in (0, 1))]
+        for e in growth["entities"] for name, counts in e["fields"].items()]
+    if shares:
+        yield ""
+        yield from table(["field", "absent before", "after", "null before", "after"], shares)
+
+
+def reference_data(world: World) -> frozenset[str]:
+    """The entities that stay as they are when a world grows: those that others refer to, that
+    have at most a tenth of its rows and refer to nothing but such entities. Not the actors where
+    each sees their own rows only: such a world grows by actors, not by what one of them has."""
+    contract, total = world.contract, sum(len(t.rows) for t in world.tables.values())
+    refs = {name: {field.ref for field in entity.fields.values() if field.ref} - {name}
+        for name, entity in contract.entities.items()}
+    kept = {name for name in set().union(*refs.values())
+        if len(world.tables[name].rows) * REFERENCE_SHARE <= total}
+    if any(e.scope and e.scope.all_when is None for e in contract.entities.values()):
+        kept.discard(contract.actor)
+    while loose := {name for name in kept if refs[name] - kept}:
+        kept -= loose
+    return frozenset(kept)
+
+
+def families(world: World, facts: Sequence[str]) -> list[list[tuple[str, Row]]]:
+    """The rows of some entities, those together that refer to one another."""
+    home = {(name, key): [(name, row)] for name in facts
+        for key, row in world.tables[name].rows.items()}
+    for name in facts:
+        entity = world.contract.entities[name]
+        refs = [field for field in entity.fields.values() if field.ref in facts]
+        for field, row in itertools.product(refs, world.tables[name].rows.values()):
+            if type(row.get(field.name)) is str:
+                pair = (home[name, row[entity.key]], home[field.ref, row[field.name]])
+                small, large = sorted(pair, key=len)
+                if small is not large:
+                    large += small
+                    home.update({(n, r[world.contract.entities[n].key]): large for n, r in small})
+    return list({id(family): family for family in home.values()}.values())
+
+
+class Replicator:
+    """Makes the replicas of rows."""
+
+    def __init__(self, world: World, facts: Sequence[str], count: int) -> None:
+        self.numbers = [f"{n + 1:0{max(2, len(str(count)))}}" for n in range(count)]
+        self.entities = {name: world.contract.entities[name] for name in facts}
+        self.joints = {name: self._joint(world.tables[name]) for name in facts}
+        self.marked = {name: list(self._telling(world.tables[name])) for name in facts}
+        self.refs = {name: [field for field in entity.fields.values() if field.ref in facts]
+            for name, entity in self.entities.items()}
+
+    def _joint(self, table_: Table) -> str:
+        """What stands between key and number, so that no new key is an old one or one to come."""
+        head, _, tail = table_.entity.new_id.partition("{n}")
+        made, joint = re.compile(re.escape(head) + "[0-9]+" + re.escape(tail)), "-"
+        while any(key + joint + number in table_.rows or made.fullmatch(key + joint + number)
+                for key in table_.rows for number in self.numbers):
+            joint += "-"
+        return joint
+
+    def _telling(self, table_: Table) -> Iterator[Field]:
+        """The texts that tell rows apart: more than a third of those there are differ."""
+        for field in table_.entity.fields.values():
+            texts = [row[field.name] for row in table_.rows.values() if row.get(field.name)]
+            if field.type == "text" and not field.enum and not field.ref and (
+                    field.name != table_.entity.key and 3 * len(set(texts)) > len(texts)):
+                yield field
+
+    def row(self, name: str, row: Row, number: str) -> Row:
+        """One row of the replica of that number."""
+        copy, key = dict(row), self.entities[name].key
+        copy[key] += self.joints[name] + number
+        for field in self.refs[name]:
+            if copy.get(field.name) is not None:
+                copy[field.name] += self.joints[field.ref] + number
+        for field in self.marked[name]:
+            if text := copy.get(field.name):
+                joint = " " if " " in text else "-"
+                copy[field.name] = f"R{number}{joint}{text}"[: field.max]
+        return copy
+
+
+def scale_world(world: World, files: Mapping[str, bytes], rows: int, keep: Collection[str],
+        code: bool) -> Growth:
+    """Grow a world to so many rows, or to as few more as keep families whole.
+
+    Raises HarnessError where that can't be, InvalidInput where the result is not sound.
+    """
+    total, tables = sum(len(t.rows) for t in world.tables.values()), world.tables
+    kept = frozenset(keep) or reference_data(world)
+    for name in sorted(kept - tables.keys()):
+        raise HarnessError(f"--keep {shown(name)}: no such entity{_close(name, tables)}")
+    facts = [name for name in tables if name not in kept]
+    groups = families(world, facts)
+    size = sum(map(len, groups))
+    if rows < total:
+        raise HarnessError(f"--rows {rows}: the world has {total} rows: at least so many expected")
+    if not size:
+        raise HarnessError("--keep: every row would stay as it is: one to replicate was expected")
+    whole, left = divmod(rows - total, size)
+    part_, rest = list[list[tuple[str, Row]]](), list[list[tuple[str, Row]]]()
+    for group in groups:
+        fits = len(group) <= left
+        (part_ if fits else rest).append(group)
+        left -= len(group) * fits
+    part_ += [min(rest, key=len)] if left else []
+    make = Replicator(world, facts, whole + bool(part_))
+    grown = {name: list(table_.rows.values()) for name, table_ in tables.items()}
+    for index, number in enumerate(make.numbers):
+        for name, row in itertools.chain.from_iterable(groups if index < whole else part_):
+            grown[name].append(make.row(name, row, number))
+    made = dict(files)
+    for name in facts:
+        made[f"{name}.json"] = rows_text(sorted(grown[name], key=by_key(tables[name].entity)))
+    after, problems = build_world(made, world.contract.world, code)
+    if problems:
+        raise InvalidInput(problems)
+    return Growth(world, after, made, kept)
+
+
+def by_key(entity: Entity) -> Callable[[Row], str]:
+    """The order of rows in a seed file."""
+    return operator.itemgetter(entity.key)
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a new folder of files, by path below it: all of them or none; raises HarnessError."""
+    target = folder.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise HarnessError(f"{printable(str(folder))}: is there already: a new folder was expected")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".scale-", dir=target.parent) as near:
+        for name, data in files.items():
+            write_file(Path(near, "new", name), data)
+        Path(near, "new").replace(target)
+
+
+# ============================================================================
+# 18  Selftest
 # ============================================================================
 #
 # A test is a function that raises; each yield inside it names one more case. Most testing is
@@ -9211,7 +9393,7 @@ def run_selftest(only: Sequence[str], verbose: bool, say: Callable[[str], None])
 
 
 # ============================================================================
-# 18  Commands
+# 19  Commands
 # ============================================================================
 
 
@@ -9456,6 +9638,31 @@ def command_explain(options: argparse.Namespace, out: Output) -> int:
     return Exit.OK
 
 
+def command_scale(options: argparse.Namespace, out: Output) -> int:
+    """scale: a larger world of the same shape, with its tasks, in a root of its own."""
+    seeds, code = _root(options) / "seeds", options.allow_world_code
+    named = {p.parent.name: p.parent for p in sorted(seeds.glob("*/contract.toml"))}
+    folder = named.get(options.world, Path(options.world))
+    if not (folder / "contract.toml").is_file():
+        raise HarnessError(f"{shown(options.world)}: no such world{_close(options.world, named)}")
+    world, problems = load_world(folder, folder.as_posix(), code)
+    if problems:
+        raise InvalidInput(problems)
+    grown = scale_world(world, folder_files(folder), options.rows, _split(options.keep), code)
+    home, tasks = folder.resolve(), dict[str, bytes]()
+    if (beside := home.parent.parent / "tasks" / home.name).is_dir():
+        tasks = task_files(beside)
+    name = world.contract.world
+    write_folder(Path(options.out), {f"seeds/{name}/{n}": data for n, data in grown.files.items()}
+        | {f"tasks/{name}/{n}": data for n, data in tasks.items()})
+    following = f"python eval_harness.py check --root {shlex.quote(options.out)}"
+    if options.json:
+        out.document({**grown.as_json(), "next": following})
+    else:
+        out.lines([*growth_lines(grown.as_json()), f"next: {following}"])
+    return Exit.OK
+
+
 def command_selftest(options: argparse.Namespace, out: Output) -> int:
     """selftest: test the harness, its tasks and its grader."""
     passed, failed = run_selftest(_split(options.only), options.verbose, out.message)
@@ -9521,6 +9728,17 @@ COMMANDS = {
         [
             (("attempt",), {"metavar": "ATTEMPT", "help": "its name, or a part of it"}),
             _RUN_DIR,
+            _JSON,
+        ],
+    ),
+    "scale": Command(
+        command_scale,
+        "write a larger world of the same shape, with its tasks",
+        [
+            (("world",), {"metavar": "WORLD", "help": "a world's name or folder"}),
+            (("--rows",), {"metavar": "N", "type": int, "required": True, "help": "rows in all"}),
+            (("--out",), {"metavar": "DIR", "required": True, "help": "a new folder for it"}),
+            (("--keep",), {"metavar": "ENTITIES", "help": "entities that stay as they are"}),
             _JSON,
         ],
     ),
