@@ -637,7 +637,7 @@ def part(value: Any, name: str) -> Any:
     """A field of a row or object; MISSING where it, or the row itself, is not there."""
     if value is MISSING or value is None:
         return MISSING
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):  # the second asks for long
         raise Void(f"{shown(value)} has no field {name}")
     return value.get(name, MISSING)
 
@@ -3077,8 +3077,9 @@ class Session(Layer):
     def rollback(self, mark: tuple[int, int, dict[str, int] | None]) -> None:
         """Undo every write since the mark: rows, clock, ids, log."""
         length, self.ticks, self.counters = mark
-        earlier = {(write.entity, write.key) for write in (self.log or [])[:length]}
-        for write in reversed((self.log or [])[length:]):
+        undone = (self.log or [])[length:]
+        earlier = {(write.entity, write.key) for write in (self.log or [])[:length] if undone}
+        for write in reversed(undone):
             own = (write.entity, write.key) in earlier
             first = write.before is self.parent.row(write.entity, write.key) and not own
             self.put(write.entity, write.key, UNTOUCHED if first else write.before)
@@ -3217,9 +3218,13 @@ class Setting(NamedTuple):
 
 def visible(session: Session, entity: Entity, row: Row) -> bool:
     """Whether the actor may see the row."""
+    return sees_all(session, entity) or in_scope(session, entity, row)
+
+
+def in_scope(session: Session, entity: Entity, row: Row) -> bool:
+    """Whether an actor who does not see all rows may see this one."""
     scope, actor = entity.scope, session.actor
-    if scope is None or actor is None or sees_all(session, entity):
-        return True
+    assert scope is not None
     value: Any = row
     at = entity
     for index, step in enumerate(scope.path):
@@ -3281,7 +3286,7 @@ def check_arguments(tool: Tool, arguments: JSON) -> None:
 class Gateway:
     """One attempt's only way to the world."""
 
-    __slots__ = ("approved", "claim", "counts", "pending", "session", "setting", "user")
+    __slots__ = ("approved", "claim", "counts", "listed", "pending", "session", "setting", "user")
 
     def __init__(self, session: Session, setting: Setting) -> None:
         self.session, self.setting = session, setting
@@ -3290,6 +3295,7 @@ class Gateway:
         self.pending: tuple[str, str, JSON] | None = None  # tool, encoding, arguments
         self.approved: tuple[str, str] | None = None
         self.claim: JSON = None  # the arguments of the finish call that was accepted
+        self.listed: tuple[Tool, int, dict[str, Any], Sequence[Row]] | None = None
 
     def call(self, name: str, raw: str) -> Observation:
         """Answer one call. Raises WorldError alone, where a tool's own definition fails."""
@@ -3414,12 +3420,7 @@ def run_list(gateway: Gateway, tool: Tool, arguments: JSON, _: Row | None) -> Ob
     """One page: items, total, next_offset (null on the last page)."""
     session = gateway.session
     entity = session.world.contract.entities[tool.entity]
-    rows = _filtered(session, entity, tool, arguments)
-    sort = arguments.get("sort", "") if tool.sort else ""
-    if sort:
-        name = sort.removeprefix("-")
-        order = lambda row: order_key(row.get(name, MISSING))  # noqa: E731
-        rows = sorted(rows, key=order, reverse=sort.startswith("-"))  # stable: ties by key
+    rows = _ordered_rows(gateway, entity, tool, arguments)
     total, start = len(rows), arguments.get("offset", 0)
     page = rows[start : start + arguments.get("limit", session.policy.page_cap)]
     end = start + len(page)
@@ -3431,11 +3432,31 @@ def run_list(gateway: Gateway, tool: Tool, arguments: JSON, _: Row | None) -> Ob
         {tool.entity: [row[key] for row in page]})
 
 
+def _ordered_rows(gateway: Gateway, entity: Entity, tool: Tool,
+        arguments: dict[str, Any]) -> Sequence[Row]:
+    """All rows of a list call, sorted; those of the last one again, where its next page is meant."""
+    asked, writes = {**arguments, "offset": 0}, len(gateway.session.log or ())
+    if arguments.get("offset") and gateway.listed and "offset" not in entity.fields:
+        before, then, those, rows = gateway.listed
+        if before is tool and then == writes and same(those, asked):
+            return rows
+    rows = _filtered(gateway.session, entity, tool, arguments)
+    if sort := arguments.get("sort", "") if tool.sort else "":
+        name = sort.removeprefix("-")
+        order = lambda row: order_key(row.get(name, MISSING))  # noqa: E731
+        rows = sorted(rows, key=order, reverse=sort.startswith("-"))  # stable: ties by key
+    gateway.listed = (tool, writes, asked, rows)
+    return rows
+
+
 def _filtered(session: Session, entity: Entity, tool: Tool,
         arguments: dict[str, Any]) -> Sequence[Row]:
     """The visible rows that the filters take, in key order; a shared index where it can be."""
     extra = {"limit", "offset", "sort"} - entity.fields.keys()
     wanted = {name: value for name, value in arguments.items() if name not in extra}
+    everything, scope = sees_all(session, entity), entity.scope
+    if not everything and scope and len(scope.path) == 1:  # by its index
+        wanted.setdefault(scope.path[0], session.actor)
     rows: Sequence[Row]
     numbers = any(type(value) not in (str, bool, type(None)) for value in wanted.values())
     if len(wanted) <= 1 and not numbers:
@@ -3443,9 +3464,7 @@ def _filtered(session: Session, entity: Entity, tool: Tool,
         rows = session.bucket(entity.name, name, value)
     else:
         rows = session.find(entity.name, wanted)
-    if sees_all(session, entity):
-        return rows
-    return [row for row in rows if visible(session, entity, row)]
+    return rows if everything else [row for row in rows if in_scope(session, entity, row)]
 
 
 def run_search(gateway: Gateway, tool: Tool, arguments: JSON, _: Row | None) -> Observation:
@@ -3477,7 +3496,7 @@ def _scored(session: Session, tool: Tool, query: str) -> list[tuple[str, int | f
         scores[key] = 0 if row is None else len(words & row_words(row, tool.fields))
     seen = sees_all(session, entity)
     found = [(key, score) for key, score in scores.items()
-        if score and (seen or visible(session, entity, session.row(tool.entity, key) or {}))]
+        if score and (seen or in_scope(session, entity, session.row(tool.entity, key) or {}))]
     return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -6373,20 +6392,17 @@ def failure_modes(judged: Judged, evidence: Evidence, verdict: str,
 
 def _loose_modes(judged: Judged, evidence: Evidence) -> set[str]:
     """What unallowed elements are: doubles of created rows, or plain unauthorised work."""
-    entities = evidence.contract.entities
-    found = set()
-    for element in judged.loose:
-        twins = [other for other in evidence.delta
-            if other is not element and other.kind == element.kind == "create"
-            and other.entity == element.entity
-            and _same_content(element.after, other.after, entities[element.entity])]
-        found.add("duplicate" if twins else "unauthorised_work")
-    return found
+    made = [_content(element, evidence.contract) for element in evidence.delta]
+    twins = {content for content, n in Counter(made).items() if content and n > 1}
+    return {"duplicate" if _content(element, evidence.contract) in twins else "unauthorised_work"
+        for element in judged.loose}
 
 
-def _same_content(a: Row, b: Row, entity: Entity) -> bool:
-    names = entity.fields.keys() - entity.managed - {entity.key}
-    return all(same(a.get(name, MISSING), b.get(name, MISSING)) for name in names)
+def _content(element: Element, contract: Contract) -> str:
+    """What was given to a created row, as text; empty for other changes."""
+    entity = contract.entities[element.entity]
+    own = {**dict.fromkeys(entity.managed), entity.key: None}
+    return encode([entity.name, {**element.after, **own}]) if element.kind == "create" else ""
 
 
 def _ungraded(record: Record, evidence: str, problems: Sequence[str]) -> Verdict:
