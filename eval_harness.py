@@ -2295,6 +2295,11 @@ def parse_rows(data: bytes) -> list[Any]:
     return rows
 
 
+def rows_text(rows: Sequence[JSON]) -> bytes:
+    """A seed file: one row a line."""
+    return ("[\n" + ",\n".join(encode(row) for row in rows) + "\n]\n").encode("ascii")
+
+
 def row_lines(text: str) -> list[int]:
     """The line on which each element of a JSON array starts; for messages only."""
     lines: list[int] = []
@@ -3434,7 +3439,7 @@ def run_list(gateway: Gateway, tool: Tool, arguments: JSON, _: Row | None) -> Ob
 
 def _ordered_rows(gateway: Gateway, entity: Entity, tool: Tool,
         arguments: dict[str, Any]) -> Sequence[Row]:
-    """All rows of a list call, sorted; those of the last one again, where its next page is meant."""
+    """All rows of a list call, sorted; those of the last call again for its next page."""
     asked, writes = {**arguments, "offset": 0}, len(gateway.session.log or ())
     if arguments.get("offset") and gateway.listed and "offset" not in entity.fields:
         before, then, those, rows = gateway.listed
@@ -7063,6 +7068,18 @@ def write_file(path: Path, data: bytes) -> None:
             f"{printable(str(path))}: can't be written: {reason_of(error)}") from None
 
 
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a new folder of files, by path below it: all of them or none; raises HarnessError."""
+    target = folder.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise HarnessError(f"{printable(str(folder))}: is there already: a new folder was expected")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".scale-", dir=target.parent) as near:
+        for name, data in files.items():
+            write_file(Path(near, "new", name), data)
+        Path(near, "new").replace(target)
+
+
 class Journal:
     """Append-only files of one worker: evidence, and the context beside it."""
 
@@ -7606,10 +7623,11 @@ def _look_alike_lines(field: str, texts: Sequence[str]) -> Iterator[str]:
 #
 # A larger world of the same shape: reference data stays, facts are replicated. Replica 0 is the
 # rows as they are. In each further one a row has a new key (TCK-0041-07), points to rows of its
-# own replica, and a text that tells rows apart bears a mark in front (R07 VPN drops), so that a
-# name means one row still, and those that look alike within a replica look alike there too.
+# own replica, and a text that tells rows apart bears a mark in front (R07 VPN drops): a name still
+# means one row, and what looks alike within a replica looks alike there too.
 
-REFERENCE_SHARE = 10  # reference data has at most one row in so many
+MAX_ROWS = 5_000_000
+Family: TypeAlias = list[tuple[str, Row]]  # rows, each with its entity's name
 
 
 class Growth(NamedTuple):
@@ -7623,42 +7641,35 @@ class Growth(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Rows of each entity, absent and null of each field that may be so: [before, after]."""
         entities = []
-        for name, table_ in self.before.tables.items():
-            both = [list(world.tables[name].rows.values()) for world in (self.before, self.after)]
+        for name, entity in self.before.contract.entities.items():
+            both = [world.tables[name].rows.values() for world in (self.before, self.after)]
             fields = {field.name: {
                 "absent": [sum(field.name not in row for row in rows) for rows in both],
                 "null": [sum(row.get(field.name, "") is None for row in rows) for rows in both],
-            } for field in table_.entity.fields.values() if field.optional or field.nullable}
+            } for field in entity.fields.values() if field.optional or field.nullable}
             entities.append({"entity": name, "kept": name in self.kept, "fields": fields,
                 "rows": [len(rows) for rows in both]})
-        return {"schema": RUN_SCHEMA, "world": self.before.contract.world, "entities": entities,
-            "sha256": self.after.sha256}
+        return {"schema": RUN_SCHEMA, "world": self.before.contract.world, "entities": entities}
 
 
 def growth_lines(growth: Mapping[str, Any]) -> Iterator[str]:
     """What `scale` prints of its document."""
-    counts = [e["rows"] for e in growth["entities"]]
-    yield f"world {growth['world']}: {sum(c[0] for c in counts)} rows, now {sum(c[1] for c in counts)}"
-    yield from table(["entity", "before", "after", ""], [
-        [e["entity"], *map(str, e["rows"]), "kept" if e["kept"] else "replicated"]
-        for e in growth["entities"]])
-    shares = [[f"{e['entity']}.{name}", *(percent(counts[kind][i], e["rows"][i])
-                for kind in ("absent", "null") for i in (0, 1))]
-        for e in growth["entities"] for name, counts in e["fields"].items()]
-    if shares:
-        yield ""
-        yield from table(["field", "absent before", "after", "null before", "after"], shares)
+    lines = []
+    for entity in growth["entities"]:
+        name, rows = entity["entity"], entity["rows"]
+        lines.append([name, "kept" if entity["kept"] else "replicated", *map(str, rows)])
+        lines += [[f"{name}.{field}", kind, *map(percent, counts[kind], rows)]
+            for field, counts in entity["fields"].items() for kind in counts if any(counts[kind])]
+    yield from table([growth["world"], "", "before", "after"], lines)
 
 
 def reference_data(world: World) -> frozenset[str]:
-    """The entities that stay as they are when a world grows: those that others refer to, that
-    have at most a tenth of its rows and refer to nothing but such entities. Not the actors where
-    each sees their own rows only: such a world grows by actors, not by what one of them has."""
+    """The entities that stay: referred to, at most a tenth of the rows, referring to such alone;
+    not the actors, where each sees their own rows only: such a world grows by actors."""
     contract, total = world.contract, sum(len(t.rows) for t in world.tables.values())
     refs = {name: {field.ref for field in entity.fields.values() if field.ref} - {name}
         for name, entity in contract.entities.items()}
-    kept = {name for name in set().union(*refs.values())
-        if len(world.tables[name].rows) * REFERENCE_SHARE <= total}
+    kept = {n for n in set().union(*refs.values()) if len(world.tables[n].rows) * 10 <= total}
     if any(e.scope and e.scope.all_when is None for e in contract.entities.values()):
         kept.discard(contract.actor)
     while loose := {name for name in kept if refs[name] - kept}:
@@ -7666,118 +7677,93 @@ def reference_data(world: World) -> frozenset[str]:
     return frozenset(kept)
 
 
-def families(world: World, facts: Sequence[str]) -> list[list[tuple[str, Row]]]:
+def families(world: World, facts: Sequence[str]) -> list[Family]:
     """The rows of some entities, those together that refer to one another."""
+    entities = world.contract.entities
     home = {(name, key): [(name, row)] for name in facts
         for key, row in world.tables[name].rows.items()}
     for name in facts:
-        entity = world.contract.entities[name]
-        refs = [field for field in entity.fields.values() if field.ref in facts]
-        for field, row in itertools.product(refs, world.tables[name].rows.values()):
-            if type(row.get(field.name)) is str:
-                pair = (home[name, row[entity.key]], home[field.ref, row[field.name]])
+        refs = [field for field in entities[name].fields.values() if field.ref in facts]
+        for field, (key, row) in itertools.product(refs, world.tables[name].rows.items()):
+            if row.get(field.name) is not None:
+                pair = (home[name, key], home[field.ref, row[field.name]])
                 small, large = sorted(pair, key=len)
                 if small is not large:
                     large += small
-                    home.update({(n, r[world.contract.entities[n].key]): large for n, r in small})
+                    home.update({(n, r[entities[n].key]): large for n, r in small})
     return list({id(family): family for family in home.values()}.values())
+
+
+def telling(rows: Table) -> list[Field]:
+    """The texts that tell rows apart: of those that are there, more than a third differ."""
+    texts = {field: [row[field.name] for row in rows.rows.values() if row.get(field.name)]
+        for field in rows.entity.fields.values() if field.type == "text"
+        and field.name != rows.entity.key and not (field.enum or field.ref)}
+    return [field for field, found in texts.items() if 3 * len(set(found)) > len(found)]
 
 
 class Replicator:
     """Makes the replicas of rows."""
 
-    def __init__(self, world: World, facts: Sequence[str], count: int) -> None:
+    def __init__(self, tables: Mapping[str, Table], facts: Sequence[str], count: int) -> None:
         self.numbers = [f"{n + 1:0{max(2, len(str(count)))}}" for n in range(count)]
-        self.entities = {name: world.contract.entities[name] for name in facts}
-        self.joints = {name: self._joint(world.tables[name]) for name in facts}
-        self.marked = {name: list(self._telling(world.tables[name])) for name in facts}
-        self.refs = {name: [field for field in entity.fields.values() if field.ref in facts]
-            for name, entity in self.entities.items()}
+        self.joint, self.marked = "-", {name: telling(tables[name]) for name in facts}
+        self.refs = {name: [f for f in tables[name].entity.fields.values() if f.ref in facts]
+            for name in facts}
+        while any(self._taken(tables[name]) for name in facts):
+            self.joint += "-"
 
-    def _joint(self, table_: Table) -> str:
-        """What stands between key and number, so that no new key is an old one or one to come."""
-        head, _, tail = table_.entity.new_id.partition("{n}")
-        made, joint = re.compile(re.escape(head) + "[0-9]+" + re.escape(tail)), "-"
-        while any(key + joint + number in table_.rows or made.fullmatch(key + joint + number)
-                for key in table_.rows for number in self.numbers):
-            joint += "-"
-        return joint
+    def _taken(self, rows: Table) -> bool:
+        """Whether a new key would be an old one, or one that a session gives to a new row."""
+        made = re.compile(re.escape(rows.entity.new_id).replace(r"\{n\}", "[0-9]+"))
+        keys = (key + self.joint + number for key in rows.rows for number in self.numbers)
+        return any(key in rows.rows or made.fullmatch(key) for key in keys)
 
-    def _telling(self, table_: Table) -> Iterator[Field]:
-        """The texts that tell rows apart: more than a third of those there are differ."""
-        for field in table_.entity.fields.values():
-            texts = [row[field.name] for row in table_.rows.values() if row.get(field.name)]
-            if field.type == "text" and not field.enum and not field.ref and (
-                    field.name != table_.entity.key and 3 * len(set(texts)) > len(texts)):
-                yield field
-
-    def row(self, name: str, row: Row, number: str) -> Row:
+    def row(self, name: str, key: str, row: Row, number: str) -> Row:
         """One row of the replica of that number."""
-        copy, key = dict(row), self.entities[name].key
-        copy[key] += self.joints[name] + number
+        copy = {**row, key: row[key] + self.joint + number}
         for field in self.refs[name]:
             if copy.get(field.name) is not None:
-                copy[field.name] += self.joints[field.ref] + number
+                copy[field.name] += self.joint + number
         for field in self.marked[name]:
             if text := copy.get(field.name):
-                joint = " " if " " in text else "-"
-                copy[field.name] = f"R{number}{joint}{text}"[: field.max]
+                mark = "R" * len(self.joint) + number + (" " if " " in text else "-")
+                copy[field.name] = (mark + text)[: field.max]
         return copy
 
 
-def scale_world(world: World, files: Mapping[str, bytes], rows: int, keep: Collection[str],
-        code: bool) -> Growth:
-    """Grow a world to so many rows, or to as few more as keep families whole.
-
-    Raises HarnessError where that can't be, InvalidInput where the result is not sound.
-    """
-    total, tables = sum(len(t.rows) for t in world.tables.values()), world.tables
-    kept = frozenset(keep) or reference_data(world)
+def scale_world(world: World, files: Mapping[str, bytes], rows: int, keep: Collection[str] = (),
+        code: bool = False) -> Growth:
+    """Grow a world to so many rows, or as few more as keep families whole; raises HarnessError."""
+    tables, total = world.tables, sum(len(t.rows) for t in world.tables.values())
+    kept = frozenset(keep or reference_data(world))
     for name in sorted(kept - tables.keys()):
         raise HarnessError(f"--keep {shown(name)}: no such entity{_close(name, tables)}")
     facts = [name for name in tables if name not in kept]
     groups = families(world, facts)
-    size = sum(map(len, groups))
-    if rows < total:
-        raise HarnessError(f"--rows {rows}: the world has {total} rows: at least so many expected")
-    if not size:
-        raise HarnessError("--keep: every row would stay as it is: one to replicate was expected")
-    whole, left = divmod(rows - total, size)
-    part_, rest = list[list[tuple[str, Row]]](), list[list[tuple[str, Row]]]()
+    if not total <= rows <= MAX_ROWS or not groups:
+        said = f"{total} rows (so many there are) to {MAX_ROWS} expected, and some not kept"
+        raise HarnessError(f"--rows {rows}: {said}")
+    whole, left = divmod(rows - total, sum(map(len, groups)))
+    last, rest = list[Family](), list[Family]()
     for group in groups:
         fits = len(group) <= left
-        (part_ if fits else rest).append(group)
+        (last if fits else rest).append(group)
         left -= len(group) * fits
-    part_ += [min(rest, key=len)] if left else []
-    make = Replicator(world, facts, whole + bool(part_))
-    grown = {name: list(table_.rows.values()) for name, table_ in tables.items()}
+    last += [min(rest, key=len)] if left else []
+    make = Replicator(tables, facts, whole + bool(last))
+    grown = {name: list(tables[name].rows.values()) for name in facts}
     for index, number in enumerate(make.numbers):
-        for name, row in itertools.chain.from_iterable(groups if index < whole else part_):
-            grown[name].append(make.row(name, row, number))
+        for name, row in itertools.chain.from_iterable(groups if index < whole else last):
+            grown[name].append(make.row(name, tables[name].entity.key, row, number))
     made = dict(files)
     for name in facts:
-        made[f"{name}.json"] = rows_text(sorted(grown[name], key=by_key(tables[name].entity)))
+        grown[name].sort(key=operator.itemgetter(tables[name].entity.key))
+        made[f"{name}.json"] = rows_text(grown[name])
     after, problems = build_world(made, world.contract.world, code)
     if problems:
         raise InvalidInput(problems)
     return Growth(world, after, made, kept)
-
-
-def by_key(entity: Entity) -> Callable[[Row], str]:
-    """The order of rows in a seed file."""
-    return operator.itemgetter(entity.key)
-
-
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new folder of files, by path below it: all of them or none; raises HarnessError."""
-    target = folder.resolve()
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise HarnessError(f"{printable(str(folder))}: is there already: a new folder was expected")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".scale-", dir=target.parent) as near:
-        for name, data in files.items():
-            write_file(Path(near, "new", name), data)
-        Path(near, "new").replace(target)
 
 
 # ============================================================================
@@ -7929,11 +7915,6 @@ def odd_files(**changes: bytes) -> dict[str, bytes]:
     for stem, data in changes.items():
         files[f"{stem}.toml" if stem == "contract" else f"{stem}.json"] = data
     return files
-
-
-def rows_text(rows: Sequence[JSON]) -> bytes:
-    """A seed file: one row a line."""
-    return ("[\n" + ",\n".join(encode(row) for row in rows) + "\n]\n").encode("ascii")
 
 
 @functools.lru_cache(maxsize=1)
@@ -9671,7 +9652,7 @@ def command_scale(options: argparse.Namespace, out: Output) -> int:
     name = world.contract.world
     write_folder(Path(options.out), {f"seeds/{name}/{n}": data for n, data in grown.files.items()}
         | {f"tasks/{name}/{n}": data for n, data in tasks.items()})
-    following = f"python eval_harness.py check --root {shlex.quote(options.out)}"
+    following = printable(f"python eval_harness.py check --root {shlex.quote(options.out)}")
     if options.json:
         out.document({**grown.as_json(), "next": following})
     else:
