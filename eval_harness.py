@@ -6351,12 +6351,13 @@ _MODE_OF_KIND = {
 
 
 def _missing_mode(slot: Slot, loose: Sequence[Element], evidence: Evidence) -> str:
-    """Why a required slot is empty: wrong value, wrong row, or simply not done."""
+    """Why a required slot is empty: wrong value, wrong row, or simply not done.
+
+    `loose` are the elements of the slot's own kind, entity and field.
+    """
     entity = evidence.contract.entities[slot.entity]
     for element in loose:
-        if element.kind != slot.kind or element.entity != slot.entity:
-            continue
-        if slot.kind == "change" and element.field == slot.field:
+        if slot.kind == "change":
             if element.key == slot.key:
                 return "wrong_value"
             if slot.expected is UNTOUCHED or same(element.after, slot.expected):
@@ -6380,7 +6381,11 @@ def failure_modes(judged: Judged, evidence: Evidence, verdict: str,
     if judged.failures():
         found |= {_MODE_OF_KIND[c.kind] for c in judged.checks
                   if c.passed is False and c.kind in _MODE_OF_KIND}
-        found |= {_missing_mode(slot, judged.loose, evidence) for slot in judged.missing}
+        near: dict[tuple[str, str, str], list[Element]] = {}
+        for one in judged.loose:
+            near.setdefault((one.kind, one.entity, one.field), []).append(one)
+        found |= {_missing_mode(slot, near.get((slot.kind, slot.entity, slot.field), ()), evidence)
+                  for slot in judged.missing}
         found |= _loose_modes(judged, evidence)
         if evidence.outcome in ("turn_limit", "budget_limit"):
             found.add("cut_off")
@@ -7741,9 +7746,9 @@ def scale_world(world: World, files: Mapping[str, bytes], rows: int, keep: Colle
         raise HarnessError(f"--keep {shown(name)}: no such entity{_close(name, tables)}")
     facts = [name for name in tables if name not in kept]
     groups = families(world, facts)
-    if not total <= rows <= MAX_ROWS or not groups:
-        said = f"{total} rows (so many there are) to {MAX_ROWS} expected, and some not kept"
-        raise HarnessError(f"--rows {rows}: {said}")
+    if not groups or not total <= rows <= MAX_ROWS:
+        said = f"--rows {rows}: {total} (as many as there are) to {MAX_ROWS} were expected"
+        raise HarnessError(said if groups else "--keep: an entity that does not stay was expected")
     whole, left = divmod(rows - total, sum(map(len, groups)))
     last, rest = list[Family](), list[Family]()
     for group in groups:
