@@ -9372,6 +9372,66 @@ def _globals_of(table_: symtable.SymbolTable) -> Iterator[str]:
         yield from _globals_of(child)
 
 
+SCALED = ("tasks/helpdesk/assign-unowned.toml", "tasks/helpdesk/mina-own.toml",
+    "tasks/inventory/receive-bronte.toml", "tasks/store/two-lamps.toml")
+
+
+@test
+def scaled_world() -> Iterator[str]:
+    """A grown world is sound, each time the same, and can grow again; the rows it had, shapes,
+    look-alikes and shares are kept; tasks hold on it."""
+    for name, world in [*library().worlds.items(), ("odd", odd_world())]:
+        files = {path.split("/")[2]: data for path, data in library().files.items()
+            if path.startswith(f"seeds/{name}/")} or odd_files()
+        grown = _check_growth(world, files, 4_000)
+        _check_growth(grown.after, grown.files, 6_000)
+        yield name
+        for rows, keep in ((1, ()), (MAX_ROWS + 1, ()), (4_000, ("x",)), (4_000, world.tables)):
+            try:
+                scale_world(world, files, rows, keep)
+            except HarnessError:
+                continue
+            raise Wrong(f"{name} with {rows} rows, {keep} kept")
+        tasks, problems = build_tasks(grown.after, {path.split("/")[2]: library().files[path]
+            for path in SCALED if path.startswith(f"tasks/{name}/")}, name)
+        expect(problems, [], name)
+        for proof in (proof for task in tasks for proof in proofs(task)):
+            expect(proof.faults, (), f"{proof.task} {proof.agent}")
+            yield f"{proof.task} {proof.agent}"
+
+
+def _check_growth(world: World, files: Mapping[str, bytes], rows: int) -> Growth:
+    grown = scale_world(world, files, rows)
+    expect(grown.files, scale_world(world, files, rows).files, "the same each time")
+    counts = grown.as_json()["entities"]
+    expect(0 <= sum(e["rows"][1] for e in counts) - rows < 30, True, f"about {rows} rows")
+    for name, table_ in world.tables.items():
+        both, entity = (table_.rows, grown.after.tables[name].rows), table_.entity
+        new = [both[1][key] for key in both[1].keys() - both[0].keys()]
+        expect([both[1][key] for key in both[0]], list(both[0].values()), name)
+        expect(name in grown.kept and bool(new), False, f"{name} is kept")
+        refs = [f for f in entity.fields.values() if f.ref]
+        for row in new:
+            numbers = {row[f.name].rpartition("-")[2] for f in refs
+                if f.ref not in grown.kept and row.get(f.name)}
+            expect(numbers <= {row[entity.key].rpartition("-")[2]}, True, f"the refs of {row}")
+        pairs = [Counter(encode([row.get(f.name) for f in refs]) for row in rows_.values())
+            for rows_ in both]
+        expect(set(pairs[0].values()) != {1} or set(pairs[1].values()) == {1}, True, f"one {name}")
+        for field in telling(table_) if new else ():
+            texts = [Counter(row[field.name] for row in rows_.values() if row.get(field.name))
+                for rows_ in both]
+            groups = [look_alikes(t for t in found if len(t) <= 80) for found in texts]
+            more = len(groups[1]) - len(groups[0])
+            expect(more > 0 or not groups[0], True, f"{name}.{field.name} alike")
+            expect({t: texts[1][t] for t in texts[0]}, dict(texts[0]), f"{name}.{field.name}")
+    for e in counts:
+        for field, share in ((f, s) for f, kinds in e["fields"].items() for s in kinds.values()):
+            apart = abs(share[0] / e["rows"][0] - share[1] / e["rows"][1])
+            expect(apart < 0.1, True, f"the share of {e['entity']}.{field}: {share}")
+    return grown
+
+
 def run_selftest(only: Sequence[str], verbose: bool, say: Callable[[str], None]) -> tuple[int, int]:
     """Run the tests whose name holds one of `only` (all, where empty): passed and failed cases."""
     passed = failed = 0
