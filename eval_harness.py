@@ -7745,7 +7745,7 @@ def scale_world(world: World, files: Mapping[str, bytes], rows: int, keep: Colle
     for name in sorted(kept - tables.keys()):
         raise HarnessError(f"--keep {shown(name)}: no such entity{_close(name, tables)}")
     facts = [name for name in tables if name not in kept]
-    groups = families(world, facts)
+    groups = sorted(families(world, facts), key=lambda g: digest(encode(g[0][1])))  # well mixed
     if not groups or not total <= rows <= MAX_ROWS:
         said = f"--rows {rows}: {total} (as many as there are) to {MAX_ROWS} were expected"
         raise HarnessError(said if groups else "--keep: an entity that does not stay was expected")
