@@ -5379,7 +5379,8 @@ class TaskReader(CriterionReader):
                 if type(value) is not int or not 1 <= value <= 1_000_000:
                     raise BadTask(("limits", name), value, "1 to 1000000")
                 found[name] = value
-        return Limits(**found)
+        calls = max(Limits().calls, found.get("turns", 0))  # a call takes a turn
+        return Limits(**{"calls": calls, **found})
 
     def _read_oracles(self, top: dict[str, Any]) -> tuple[Script, ...]:
         raw = top.get("oracle", [])
