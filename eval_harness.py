@@ -34,8 +34,9 @@ Contents
     14  Oracles and mutants
     15  Runs
     16  Reports
-    17  Selftest
-    18  Commands
+    17  Scale
+    18  Selftest
+    19  Commands
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ import shlex
 import stat
 import symtable
 import sys
+import tempfile
 import threading
 import tracemalloc
 import types
@@ -636,7 +638,7 @@ def part(value: Any, name: str) -> Any:
     """A field of a row or object; MISSING where it, or the row itself, is not there."""
     if value is MISSING or value is None:
         return MISSING
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):  # the second asks for long
         raise Void(f"{shown(value)} has no field {name}")
     return value.get(name, MISSING)
 
@@ -2286,6 +2288,11 @@ def parse_rows(data: bytes) -> list[Any]:
     return rows
 
 
+def rows_text(rows: Sequence[JSON]) -> bytes:
+    """A seed file: one row a line."""
+    return ("[\n" + ",\n".join(encode(row) for row in rows) + "\n]\n").encode("ascii")
+
+
 def row_lines(text: str) -> list[int]:
     """The line on which each element of a JSON array starts; for messages only."""
     lines: list[int] = []
@@ -3068,8 +3075,9 @@ class Session(Layer):
     def rollback(self, mark: tuple[int, int, dict[str, int] | None]) -> None:
         """Undo every write since the mark: rows, clock, ids, log."""
         length, self.ticks, self.counters = mark
-        earlier = {(write.entity, write.key) for write in (self.log or [])[:length]}
-        for write in reversed((self.log or [])[length:]):
+        undone = (self.log or [])[length:]
+        earlier = {(write.entity, write.key) for write in (self.log or [])[:length] if undone}
+        for write in reversed(undone):
             own = (write.entity, write.key) in earlier
             first = write.before is self.parent.row(write.entity, write.key) and not own
             self.put(write.entity, write.key, UNTOUCHED if first else write.before)
@@ -3208,9 +3216,13 @@ class Setting(NamedTuple):
 
 def visible(session: Session, entity: Entity, row: Row) -> bool:
     """Whether the actor may see the row."""
+    return sees_all(session, entity) or in_scope(session, entity, row)
+
+
+def in_scope(session: Session, entity: Entity, row: Row) -> bool:
+    """Whether an actor who does not see all rows may see this one."""
     scope, actor = entity.scope, session.actor
-    if scope is None or actor is None or sees_all(session, entity):
-        return True
+    assert scope is not None
     value: Any = row
     at = entity
     for index, step in enumerate(scope.path):
@@ -3272,7 +3284,7 @@ def check_arguments(tool: Tool, arguments: JSON) -> None:
 class Gateway:
     """One attempt's only way to the world."""
 
-    __slots__ = ("approved", "claim", "counts", "pending", "session", "setting", "user")
+    __slots__ = ("approved", "claim", "counts", "listed", "pending", "session", "setting", "user")
 
     def __init__(self, session: Session, setting: Setting) -> None:
         self.session, self.setting = session, setting
@@ -3281,6 +3293,7 @@ class Gateway:
         self.pending: tuple[str, str, JSON] | None = None  # tool, encoding, arguments
         self.approved: tuple[str, str] | None = None
         self.claim: JSON = None  # the arguments of the finish call that was accepted
+        self.listed: tuple[Tool, int, dict[str, Any], Sequence[Row]] | None = None
 
     def call(self, name: str, raw: str) -> Observation:
         """Answer one call. Raises WorldError alone, where a tool's own definition fails."""
@@ -3405,12 +3418,7 @@ def run_list(gateway: Gateway, tool: Tool, arguments: JSON, _: Row | None) -> Ob
     """One page: items, total, next_offset (null on the last page)."""
     session = gateway.session
     entity = session.world.contract.entities[tool.entity]
-    rows = _filtered(session, entity, tool, arguments)
-    sort = arguments.get("sort", "") if tool.sort else ""
-    if sort:
-        name = sort.removeprefix("-")
-        order = lambda row: order_key(row.get(name, MISSING))  # noqa: E731
-        rows = sorted(rows, key=order, reverse=sort.startswith("-"))  # stable: ties by key
+    rows = _ordered_rows(gateway, entity, tool, arguments)
     total, start = len(rows), arguments.get("offset", 0)
     page = rows[start : start + arguments.get("limit", session.policy.page_cap)]
     end = start + len(page)
@@ -3422,11 +3430,31 @@ def run_list(gateway: Gateway, tool: Tool, arguments: JSON, _: Row | None) -> Ob
         {tool.entity: [row[key] for row in page]})
 
 
+def _ordered_rows(gateway: Gateway, entity: Entity, tool: Tool,
+        arguments: dict[str, Any]) -> Sequence[Row]:
+    """All rows of a list call, sorted; those of the last call again for its next page."""
+    asked, writes = {**arguments, "offset": 0}, len(gateway.session.log or ())
+    if arguments.get("offset") and gateway.listed and "offset" not in entity.fields:
+        before, then, those, rows = gateway.listed
+        if before is tool and then == writes and same(those, asked):
+            return rows
+    rows = _filtered(gateway.session, entity, tool, arguments)
+    if sort := arguments.get("sort", "") if tool.sort else "":
+        name = sort.removeprefix("-")
+        order = lambda row: order_key(row.get(name, MISSING))  # noqa: E731
+        rows = sorted(rows, key=order, reverse=sort.startswith("-"))  # stable: ties by key
+    gateway.listed = (tool, writes, asked, rows)
+    return rows
+
+
 def _filtered(session: Session, entity: Entity, tool: Tool,
         arguments: dict[str, Any]) -> Sequence[Row]:
     """The visible rows that the filters take, in key order; a shared index where it can be."""
     extra = {"limit", "offset", "sort"} - entity.fields.keys()
     wanted = {name: value for name, value in arguments.items() if name not in extra}
+    everything, scope = sees_all(session, entity), entity.scope
+    if not everything and scope and len(scope.path) == 1:  # by its index
+        wanted.setdefault(scope.path[0], session.actor)
     rows: Sequence[Row]
     numbers = any(type(value) not in (str, bool, type(None)) for value in wanted.values())
     if len(wanted) <= 1 and not numbers:
@@ -3434,9 +3462,7 @@ def _filtered(session: Session, entity: Entity, tool: Tool,
         rows = session.bucket(entity.name, name, value)
     else:
         rows = session.find(entity.name, wanted)
-    if sees_all(session, entity):
-        return rows
-    return [row for row in rows if visible(session, entity, row)]
+    return rows if everything else [row for row in rows if in_scope(session, entity, row)]
 
 
 def run_search(gateway: Gateway, tool: Tool, arguments: JSON, _: Row | None) -> Observation:
@@ -3468,7 +3494,7 @@ def _scored(session: Session, tool: Tool, query: str) -> list[tuple[str, int | f
         scores[key] = 0 if row is None else len(words & row_words(row, tool.fields))
     seen = sees_all(session, entity)
     found = [(key, score) for key, score in scores.items()
-        if score and (seen or visible(session, entity, session.row(tool.entity, key) or {}))]
+        if score and (seen or in_scope(session, entity, session.row(tool.entity, key) or {}))]
     return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -5340,7 +5366,8 @@ class TaskReader(CriterionReader):
         for name, raw in keys.items():
             with self.collecting():
                 found[name] = self._whole(("limits", name), raw)
-        return Limits(**found)
+        calls = max(Limits().calls, found.get("turns", 0))  # a call takes a turn
+        return Limits(**{"calls": calls, **found})
 
     def _whole(self, path: Path_, raw: Any) -> int:
         value = self.value(path, raw)
@@ -6330,12 +6357,13 @@ _MODE_OF_KIND = {
 
 
 def _missing_mode(slot: Slot, loose: Sequence[Element], evidence: Evidence) -> str:
-    """Why a required slot is empty: wrong value, wrong row, or simply not done."""
+    """Why a required slot is empty: wrong value, wrong row, or simply not done.
+
+    `loose` are the elements of the slot's own kind, entity and field.
+    """
     entity = evidence.contract.entities[slot.entity]
     for element in loose:
-        if element.kind != slot.kind or element.entity != slot.entity:
-            continue
-        if slot.kind == "change" and element.field == slot.field:
+        if slot.kind == "change":
             if element.key == slot.key:
                 return "wrong_value"
             if slot.expected is UNTOUCHED or same(element.after, slot.expected):
@@ -6359,7 +6387,11 @@ def failure_modes(judged: Judged, evidence: Evidence, verdict: str,
     if judged.failures():
         found |= {_MODE_OF_KIND[c.kind] for c in judged.checks
                   if c.passed is False and c.kind in _MODE_OF_KIND}
-        found |= {_missing_mode(slot, judged.loose, evidence) for slot in judged.missing}
+        near: dict[tuple[str, str, str], list[Element]] = {}
+        for one in judged.loose:
+            near.setdefault((one.kind, one.entity, one.field), []).append(one)
+        found |= {_missing_mode(slot, near.get((slot.kind, slot.entity, slot.field), ()), evidence)
+                  for slot in judged.missing}
         found |= _loose_modes(judged, evidence)
         if evidence.outcome in ("turn_limit", "budget_limit"):
             found.add("cut_off")
@@ -6376,20 +6408,17 @@ def failure_modes(judged: Judged, evidence: Evidence, verdict: str,
 
 def _loose_modes(judged: Judged, evidence: Evidence) -> set[str]:
     """What unallowed elements are: doubles of created rows, or plain unauthorised work."""
-    entities = evidence.contract.entities
-    found = set()
-    for element in judged.loose:
-        twins = [other for other in evidence.delta
-            if other is not element and other.kind == element.kind == "create"
-            and other.entity == element.entity
-            and _same_content(element.after, other.after, entities[element.entity])]
-        found.add("duplicate" if twins else "unauthorised_work")
-    return found
+    made = [_content(element, evidence.contract) for element in evidence.delta]
+    twins = {content for content, n in Counter(made).items() if content and n > 1}
+    return {"duplicate" if _content(element, evidence.contract) in twins else "unauthorised_work"
+        for element in judged.loose}
 
 
-def _same_content(a: Row, b: Row, entity: Entity) -> bool:
-    names = entity.fields.keys() - entity.managed - {entity.key}
-    return all(same(a.get(name, MISSING), b.get(name, MISSING)) for name in names)
+def _content(element: Element, contract: Contract) -> str:
+    """What was given to a created row, as text; empty for other changes."""
+    entity = contract.entities[element.entity]
+    own = {**dict.fromkeys(entity.managed), entity.key: None}
+    return encode([entity.name, {**element.after, **own}]) if element.kind == "create" else ""
 
 
 def _ungraded(record: Record, evidence: str, problems: Sequence[str]) -> Verdict:
@@ -6918,10 +6947,10 @@ class Case(NamedTuple):
     def keys(self, entity: str) -> list[str]:
         """The keys of some rows of an entity that the actor may see."""
         setting, own = self.task.setting, self.contract.entities[entity]
-        rows, session = setting.base.bucket(entity, ALL, None), Session(setting.base, setting.actor)
-        some = (rows[self.draw.randrange(len(rows))] for _ in range(min(200, 2 * len(rows))))
-        return [row[own.key] for row in itertools.islice(
-            (row for row in some if visible(session, own, row)), 6)]
+        rows = list(setting.base.bucket(entity, ALL, None))
+        session = Session(setting.base, setting.actor)
+        some = self.draw.sample(rows, min(200, len(rows)))
+        return [row[own.key] for row in some if visible(session, own, row)][:6]
 
     def arguments(self, step: Step) -> Iterator[tuple[Field, str, JSON]]:
         """Field, entity whose key it is ("" for none) and value of a call's arguments."""
@@ -7627,6 +7656,18 @@ def write_file(path: Path, data: bytes) -> None:
             f"{printable(str(path))}: can't be written: {reason_of(error)}") from None
 
 
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a new folder of files, by path below it: all of them or none; raises HarnessError."""
+    target = folder.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise HarnessError(f"{printable(str(folder))}: is there already: a new folder was expected")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".scale-", dir=target.parent) as near:
+        for name, data in files.items():
+            write_file(Path(near, "new", name), data)
+        Path(near, "new").replace(target)
+
+
 class Journal:
     """Append-only files of one worker: evidence, and the context beside it."""
 
@@ -8218,7 +8259,156 @@ def _look_alike_lines(field: str, texts: Sequence[str]) -> Iterator[str]:
 
 
 # ============================================================================
-# 17  Selftest
+# 17  Scale
+# ============================================================================
+#
+# A larger world of the same shape: reference data stays, facts are replicated. Replica 0 is the
+# rows as they are. In each further one a row has a new key (TCK-0041-07), points to rows of its
+# own replica, and a text that tells rows apart bears a mark in front (R07 VPN drops): a name still
+# means one row, and what looks alike within a replica looks alike there too.
+
+MAX_ROWS = 5_000_000
+Family: TypeAlias = list[tuple[str, Row]]  # rows, each with its entity's name
+
+
+class Growth(NamedTuple):
+    """A world, what it grew to, the files of that, and the entities that stayed as they were."""
+
+    before: World
+    after: World
+    files: Mapping[str, bytes]
+    kept: frozenset[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Rows of each entity, absent and null of each field that may be so: [before, after]."""
+        entities = []
+        for name, entity in self.before.contract.entities.items():
+            both = [world.tables[name].rows.values() for world in (self.before, self.after)]
+            fields = {field.name: {
+                "absent": [sum(field.name not in row for row in rows) for rows in both],
+                "null": [sum(row.get(field.name, "") is None for row in rows) for rows in both],
+            } for field in entity.fields.values() if field.optional or field.nullable}
+            entities.append({"entity": name, "kept": name in self.kept, "fields": fields,
+                "rows": [len(rows) for rows in both]})
+        return {"schema": RUN_SCHEMA, "world": self.before.contract.world, "entities": entities}
+
+
+def growth_lines(growth: Mapping[str, Any]) -> Iterator[str]:
+    """What `scale` prints of its document."""
+    lines = []
+    for entity in growth["entities"]:
+        name, rows = entity["entity"], entity["rows"]
+        lines.append([name, "kept" if entity["kept"] else "replicated", *map(str, rows)])
+        lines += [[f"{name}.{field}", kind, *map(percent, counts[kind], rows)]
+            for field, counts in entity["fields"].items() for kind in counts if any(counts[kind])]
+    yield from table([growth["world"], "", "before", "after"], lines)
+
+
+def reference_data(world: World) -> frozenset[str]:
+    """The entities that stay: referred to, at most a tenth of the rows, referring to such alone;
+    not the actors, where each sees their own rows only: such a world grows by actors."""
+    contract, total = world.contract, sum(len(t.rows) for t in world.tables.values())
+    refs = {name: {field.ref for field in entity.fields.values() if field.ref} - {name}
+        for name, entity in contract.entities.items()}
+    kept = {n for n in set().union(*refs.values()) if len(world.tables[n].rows) * 10 <= total}
+    if any(e.scope and e.scope.all_when is None for e in contract.entities.values()):
+        kept.discard(contract.actor)
+    while loose := {name for name in kept if refs[name] - kept}:
+        kept -= loose
+    return frozenset(kept)
+
+
+def families(world: World, facts: Sequence[str]) -> list[Family]:
+    """The rows of some entities, those together that refer to one another."""
+    entities = world.contract.entities
+    home = {(name, key): [(name, row)] for name in facts
+        for key, row in world.tables[name].rows.items()}
+    for name in facts:
+        refs = [field for field in entities[name].fields.values() if field.ref in facts]
+        for field, (key, row) in itertools.product(refs, world.tables[name].rows.items()):
+            if row.get(field.name) is not None:
+                pair = (home[name, key], home[field.ref, row[field.name]])
+                small, large = sorted(pair, key=len)
+                if small is not large:
+                    large += small
+                    home.update({(n, r[entities[n].key]): large for n, r in small})
+    return list({id(family): family for family in home.values()}.values())
+
+
+def telling(rows: Table) -> list[Field]:
+    """The texts that tell rows apart: of those that are there, more than a third differ."""
+    texts = {field: [row[field.name] for row in rows.rows.values() if row.get(field.name)]
+        for field in rows.entity.fields.values() if field.type == "text"
+        and field.name != rows.entity.key and not (field.enum or field.ref)}
+    return [field for field, found in texts.items() if 3 * len(set(found)) > len(found)]
+
+
+class Replicator:
+    """Makes the replicas of rows."""
+
+    def __init__(self, tables: Mapping[str, Table], facts: Sequence[str], count: int) -> None:
+        self.numbers = [f"{n + 1:0{max(2, len(str(count)))}}" for n in range(count)]
+        self.joint, self.marked = "-", {name: telling(tables[name]) for name in facts}
+        self.refs = {name: [f for f in tables[name].entity.fields.values() if f.ref in facts]
+            for name in facts}
+        while any(self._taken(tables[name]) for name in facts):
+            self.joint += "-"
+
+    def _taken(self, rows: Table) -> bool:
+        """Whether a new key would be an old one, or one that a session gives to a new row."""
+        made = re.compile(re.escape(rows.entity.new_id).replace(r"\{n\}", "[0-9]+"))
+        keys = (key + self.joint + number for key in rows.rows for number in self.numbers)
+        return any(key in rows.rows or made.fullmatch(key) for key in keys)
+
+    def row(self, name: str, key: str, row: Row, number: str) -> Row:
+        """One row of the replica of that number."""
+        copy = {**row, key: row[key] + self.joint + number}
+        for field in self.refs[name]:
+            if copy.get(field.name) is not None:
+                copy[field.name] += self.joint + number
+        for field in self.marked[name]:
+            if text := copy.get(field.name):
+                mark = "R" * len(self.joint) + number + (" " if " " in text else "-")
+                copy[field.name] = (mark + text)[: field.max]
+        return copy
+
+
+def scale_world(world: World, files: Mapping[str, bytes], rows: int, keep: Collection[str] = (),
+        code: bool = False) -> Growth:
+    """Grow a world to so many rows, or as few more as keep families whole; raises HarnessError."""
+    tables, total = world.tables, sum(len(t.rows) for t in world.tables.values())
+    kept = frozenset(keep or reference_data(world))
+    for name in sorted(kept - tables.keys()):
+        raise HarnessError(f"--keep {shown(name)}: no such entity{_close(name, tables)}")
+    facts = [name for name in tables if name not in kept]
+    groups = sorted(families(world, facts), key=lambda g: digest(encode(g[0][1])))  # well mixed
+    if not groups or not total <= rows <= MAX_ROWS:
+        said = f"--rows {rows}: {total} (as many as there are) to {MAX_ROWS} were expected"
+        raise HarnessError(said if groups else "--keep: an entity that does not stay was expected")
+    whole, left = divmod(rows - total, sum(map(len, groups)))
+    last, rest = list[Family](), list[Family]()
+    for group in groups:
+        fits = len(group) <= left
+        (last if fits else rest).append(group)
+        left -= len(group) * fits
+    last += [min(rest, key=len)] if left else []
+    make = Replicator(tables, facts, whole + bool(last))
+    grown = {name: list(tables[name].rows.values()) for name in facts}
+    for index, number in enumerate(make.numbers):
+        for name, row in itertools.chain.from_iterable(groups if index < whole else last):
+            grown[name].append(make.row(name, tables[name].entity.key, row, number))
+    made = dict(files)
+    for name in facts:
+        grown[name].sort(key=operator.itemgetter(tables[name].entity.key))
+        made[f"{name}.json"] = rows_text(grown[name])
+    after, problems = build_world(made, world.contract.world, code)
+    if problems:
+        raise InvalidInput(problems)
+    return Growth(world, after, made, kept)
+
+
+# ============================================================================
+# 18  Selftest
 # ============================================================================
 #
 # A test is a function that raises; each yield inside it names one more case. Most testing is
@@ -8364,11 +8554,6 @@ def odd_files(**changes: bytes) -> dict[str, bytes]:
     data = {"contract": ODD_CONTRACT.encode(), "item": rows_text(items),
             "note": rows_text(ODD_NOTES), **changes}
     return {stem + (".toml" if stem == "contract" else ".json"): data[stem] for stem in data}
-
-
-def rows_text(rows: Sequence[JSON]) -> bytes:
-    """A seed file: one row a line."""
-    return ("[\n" + ",\n".join(encode(row) for row in rows) + "\n]\n").encode("ascii")
 
 
 @functools.lru_cache(maxsize=1)
@@ -9502,6 +9687,66 @@ def _globals_of(table_: symtable.SymbolTable) -> Iterator[str]:
         yield from _globals_of(child)
 
 
+SCALED = ("tasks/helpdesk/assign-unowned.toml", "tasks/helpdesk/mina-own.toml",
+    "tasks/inventory/receive-bronte.toml", "tasks/store/two-lamps.toml")
+
+
+@test
+def scaled_world() -> Iterator[str]:
+    """A grown world is sound, each time the same, and can grow again; the rows it had, shapes,
+    look-alikes and shares are kept; tasks hold on it."""
+    for name, world in [*library().worlds.items(), ("odd", odd_world())]:
+        files = {path.split("/")[2]: data for path, data in library().files.items()
+            if path.startswith(f"seeds/{name}/")} or odd_files()
+        grown = _check_growth(world, files, 4_000)
+        _check_growth(grown.after, grown.files, 6_000)
+        yield name
+        for rows, keep in ((1, ()), (MAX_ROWS + 1, ()), (4_000, ("x",)), (4_000, world.tables)):
+            try:
+                scale_world(world, files, rows, keep)
+            except HarnessError:
+                continue
+            raise Wrong(f"{name} with {rows} rows, {keep} kept")
+        tasks, problems = build_tasks(grown.after, {path.split("/")[2]: library().files[path]
+            for path in SCALED if path.startswith(f"tasks/{name}/")}, name)
+        expect(problems, [], name)
+        for proof in (proof for task in tasks for proof in proofs(task)):
+            expect(proof.faults, (), f"{proof.task} {proof.agent}")
+            yield f"{proof.task} {proof.agent}"
+
+
+def _check_growth(world: World, files: Mapping[str, bytes], rows: int) -> Growth:
+    grown = scale_world(world, files, rows)
+    expect(grown.files, scale_world(world, files, rows).files, "the same each time")
+    counts = grown.as_json()["entities"]
+    expect(0 <= sum(e["rows"][1] for e in counts) - rows < 30, True, f"about {rows} rows")
+    for name, table_ in world.tables.items():
+        both, entity = (table_.rows, grown.after.tables[name].rows), table_.entity
+        new = [both[1][key] for key in both[1].keys() - both[0].keys()]
+        expect([both[1][key] for key in both[0]], list(both[0].values()), name)
+        expect(name in grown.kept and bool(new), False, f"{name} is kept")
+        refs = [f for f in entity.fields.values() if f.ref]
+        for row in new:
+            numbers = {row[f.name].rpartition("-")[2] for f in refs
+                if f.ref not in grown.kept and row.get(f.name)}
+            expect(numbers <= {row[entity.key].rpartition("-")[2]}, True, f"the refs of {row}")
+        pairs = [Counter(encode([row.get(f.name) for f in refs]) for row in rows_.values())
+            for rows_ in both]
+        expect(set(pairs[0].values()) != {1} or set(pairs[1].values()) == {1}, True, f"one {name}")
+        for field in telling(table_) if new else ():
+            texts = [Counter(row[field.name] for row in rows_.values() if row.get(field.name))
+                for rows_ in both]
+            groups = [look_alikes(t for t in found if len(t) <= 80) for found in texts]
+            more = len(groups[1]) - len(groups[0])
+            expect(more > 0 or not groups[0], True, f"{name}.{field.name} alike")
+            expect({t: texts[1][t] for t in texts[0]}, dict(texts[0]), f"{name}.{field.name}")
+    for e in counts:
+        for field, share in ((f, s) for f, kinds in e["fields"].items() for s in kinds.values()):
+            apart = abs(share[0] / e["rows"][0] - share[1] / e["rows"][1])
+            expect(apart < 0.1, True, f"the share of {e['entity']}.{field}: {share}")
+    return grown
+
+
 def run_selftest(only: Sequence[str], verbose: bool, say: Callable[[str], None]) -> tuple[int, int]:
     """Run the tests whose name holds one of `only` (all, where empty): passed and failed cases."""
     passed = failed = 0
@@ -9525,7 +9770,7 @@ def run_selftest(only: Sequence[str], verbose: bool, say: Callable[[str], None])
 
 
 # ============================================================================
-# 18  Commands
+# 19  Commands
 # ============================================================================
 
 
@@ -9769,6 +10014,31 @@ def command_explain(options: argparse.Namespace, out: Output) -> int:
     return Exit.OK
 
 
+def command_scale(options: argparse.Namespace, out: Output) -> int:
+    """scale: a larger world of the same shape, with its tasks, in a root of its own."""
+    seeds, code = _root(options) / "seeds", options.allow_world_code
+    named = {p.parent.name: p.parent for p in sorted(seeds.glob("*/contract.toml"))}
+    folder = named.get(options.world, Path(options.world))
+    if not (folder / "contract.toml").is_file():
+        raise HarnessError(f"{shown(options.world)}: no such world{_close(options.world, named)}")
+    world, problems = load_world(folder, folder.as_posix(), code)
+    if problems:
+        raise InvalidInput(problems)
+    grown = scale_world(world, folder_files(folder), options.rows, _split(options.keep), code)
+    home, tasks = folder.resolve(), dict[str, bytes]()
+    if (beside := home.parent.parent / "tasks" / home.name).is_dir():
+        tasks = task_files(beside)
+    name = world.contract.world
+    write_folder(Path(options.out), {f"seeds/{name}/{n}": data for n, data in grown.files.items()}
+        | {f"tasks/{name}/{n}": data for n, data in tasks.items()})
+    following = printable(f"python eval_harness.py check --root {shlex.quote(options.out)}")
+    if options.json:
+        out.document({**grown.as_json(), "next": following})
+    else:
+        out.lines([*growth_lines(grown.as_json()), f"next: {following}"])
+    return Exit.OK
+
+
 def command_selftest(options: argparse.Namespace, out: Output) -> int:
     """selftest: test the harness, its tasks and its grader."""
     if options.matrix:
@@ -9840,6 +10110,17 @@ COMMANDS = {
         [
             (("attempt",), {"metavar": "ATTEMPT", "help": "its name, or a part of it"}),
             _RUN_DIR,
+            _JSON,
+        ],
+    ),
+    "scale": Command(
+        command_scale,
+        "write a larger world of the same shape, with its tasks",
+        [
+            (("world",), {"metavar": "WORLD", "help": "a world's name or folder"}),
+            (("--rows",), {"metavar": "N", "type": int, "required": True, "help": "rows in all"}),
+            (("--out",), {"metavar": "DIR", "required": True, "help": "a new folder for it"}),
+            (("--keep",), {"metavar": "ENTITIES", "help": "entities that stay as they are"}),
             _JSON,
         ],
     ),
