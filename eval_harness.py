@@ -1408,14 +1408,9 @@ def place_of(path: Path_) -> str:
     >>> place_of(("criteria", 0, "set", "id.x"))
     'criteria[0].set."id.x"'
     """
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            word = step if re.fullmatch(r"[\w-]+", step) else encode(step)
-            text += f".{word}" if text else word
-    return text or "file"
+    steps = [f"[{step}]" if isinstance(step, int)
+        else f".{step}" if re.fullmatch(r"[\w-]+", step) else f".{encode(step)}" for step in path]
+    return "".join(steps).removeprefix(".") or "file"
 
 
 class Findings:
@@ -1434,11 +1429,6 @@ class Findings:
             path = path[:-1]
         path = path if path in self.lines else (*path, 0)
         return self.lines.get(path, 0)
-
-    def add(self, path: Path_, found: Any, expected: str) -> None:
-        """Note one problem; None where there is nothing to show."""
-        value = "" if found is None else shown(found)
-        self.problems.append(Problem(self.file, self.line(path), place_of(path), value, expected))
 
 
 class Node:
@@ -1473,8 +1463,10 @@ class Node:
         return [held[step] for step in steps]
 
     def add(self, expected: str, found: Any = ...) -> None:
-        """Note a problem with it; `found` where that is not the value as it stands."""
-        self.findings.add(self.path, self.value if found is ... else found, expected)
+        """Note a problem with it; `found` where that is not the value, None to show nothing."""
+        value = self.value if found is ... else found
+        self.findings.problems.append(Problem(self.findings.file, self.findings.line(self.path),
+            place_of(self.path), "" if value is None else shown(value), expected))
 
     def expect(self, right: Any, expected: str, found: Any = ...) -> None:
         """Note a problem with it unless it is right."""
@@ -1572,7 +1564,7 @@ def _plain(node: Node) -> Any:
     """
     value = node.value
     if len(node.path) > MAX_DEPTH:
-        node.findings.add(node.path[:8], None, f"nests deeper than {MAX_DEPTH}")
+        Node(node.findings, None, node.path[:8]).add(f"nests deeper than {MAX_DEPTH}")
     elif type(value) is dict:
         parts = {inner.name: _plain(inner) for inner in node.nodes()}
         return {name: item for name, item in parts.items() if item is not MISSING}
@@ -1690,12 +1682,8 @@ class Field:
             return "a time like 2026-01-31T09:00:00Z was expected"
         if self.type == "list" and any(type(v) not in FIELD_TYPES[self.of].kinds for v in value):
             return f"a list of {self.of} was expected"
-        return self._out_of_bounds(value)
-
-    def _out_of_bounds(self, value: Any) -> str:
         sized = self.type in ("text", "list")
-        size = len(value) if sized else value
-        noun = "length " if sized else ""
+        size, noun = (len(value), "length ") if sized else (value, "")
         if self.min is not None and size < self.min:
             return f"{noun}at least {self.min}"
         if self.max is not None and size > self.max:
@@ -2136,12 +2124,6 @@ def tool_schema(tool: Tool) -> dict[str, JSON]:
     return {"name": tool.name, "description": tool.description, "parameters": parameters}
 
 
-def read_contract(data: bytes, file: str) -> tuple[Contract, Findings]:
-    """Parse and check a contract; the caller raises once it has collected all problems."""
-    top = parse_toml(data, file)
-    return ContractReader(top).read(), top.findings
-
-
 # ============================================================================
 # 5  World
 # ============================================================================
@@ -2372,13 +2354,9 @@ class Store(Protocol):
 
     @property
     def indexed(self) -> Mapping[str, tuple[str, ...]]: ...
-
     def row(self, entity: str, key: Any) -> Row | None: ...
-
     def bucket(self, entity: str, field: str, value: Any) -> Sequence[Row]: ...
-
     def row_text(self, entity: str, row: Row) -> str: ...
-
     def find(self, entity: str, fields: Mapping[str, Any]) -> list[Row]: ...
 
 
@@ -2597,7 +2575,8 @@ def build_world(files: Mapping[str, bytes], label: str,
     Raises InvalidInput where the contract is no TOML at all, HarnessError where the world holds
     Python and `code` does not allow it.
     """
-    contract, findings = read_contract(files["contract.toml"], f"{label}/contract.toml")
+    top = parse_toml(files["contract.toml"], f"{label}/contract.toml")
+    contract = ContractReader(top).read()
     problems: list[Problem] = []
     checks = []
     homes = {f"{name}.json": entity for name, entity in contract.entities.items()}
@@ -2622,11 +2601,11 @@ def build_world(files: Mapping[str, bytes], label: str,
     functions = _world_functions(contract, files, label, code, problems)
     world = World(contract, tables, hashes, functions)
     whole = {check.entity.name for check in checks if check.whole}
-    world.missing = frozenset({*findings.left_out, *contract.entities} - whole)
+    world.missing = frozenset({*top.findings.left_out, *contract.entities} - whole)
     actor = contract.default_actor
     if actor is not None and contract.actor and world.row(contract.actor, actor) is None:
-        findings.add(("actor", "default"), actor, f"a key of {contract.actor}")
-    return world, [*findings.problems, *problems]
+        top["actor"]["default"].add(f"a key of {contract.actor}")
+    return world, [*top.findings.problems, *problems]
 
 
 def load_world(folder: Path, label: str = "", code: bool = False) -> tuple[World, list[Problem]]:
@@ -4449,6 +4428,7 @@ KINDS = {text.split()[0]: keywords(text) for text in (  # the kind, then what ma
 _BESIDE = {word for keys in KINDS.values() for word in keys} - KINDS.keys()
 _SELECTOR = re.compile(r"(one\s+)?([A-Za-z_]\w*)(?:\s+where\s+(.+?))?(?:\s+except\s+(\w+))?", re.S)
 _EMPTY = "an empty target set: nothing is asked for"
+_OF_CALLS = ("args", "ok", "code", "result")  # the variables of a test of calls
 
 
 class BadTask(Exception):
@@ -4483,8 +4463,8 @@ Read = TypeVar("Read")
 class Names(NamedTuple):
     """Variables of expressions: what each one holds, and what is known of it before."""
 
-    values: dict[str, Any]
-    shapes: dict[str, Shape]
+    values: dict[str, Any] = {}
+    shapes: dict[str, Shape] = {}
 
     def plus(self, name: str, value: Any, shape: Shape) -> Names:
         """These and one more."""
@@ -4495,39 +4475,29 @@ class Names(NamedTuple):
         shape = self.shapes.get(name, Shape())
         if shape.kind not in ("row", "rows"):
             return None
-        return shape.entity, _listed_rows(self.values[name], shape)
-
-
-_NO_NAMES = Names({}, {})
-
-
-def _listed_rows(value: Any, shape: Shape) -> list[Row]:
-    return value if shape.kind == "rows" else [value]
+        value = self.values[name]
+        return shape.entity, [value] if shape.kind == "row" else value
 
 
 class Selector(NamedTuple):
-    """`[one] BASE [where EXPR] [except NAME]`, parsed."""
+    """`[one] BASE [where EXPR] [except NAME]`, taken apart."""
 
-    source: str
-    single: bool
+    one: bool
     base: str
     where: str
-    offset: int  # where EXPR starts
     excluded: str
 
 
 def parse_selector(node: Node) -> Selector:
     """Take a selector apart; raises BadTask.
 
-    >>> parse_selector(Node(Findings(""), "one user where name == 'a where b' except x")).where
-    "name == 'a where b'"
+    >>> parse_selector(Node(Findings(""), "one user where name == 'a where b' except x"))
+    Selector(one=True, base='user', where="name == 'a where b'", excluded='x')
     """
-    source = node.value
-    found = _SELECTOR.fullmatch(source.strip())
+    found = _SELECTOR.fullmatch(node.value.strip())
     if found is None:
         raise BadTask(node, "[one] BASE [where EXPR] [except NAME]")
-    offset = source.find(found[3]) if found[3] else 0
-    return Selector(source, bool(found[1]), found[2], found[3] or "", offset, found[4] or "")
+    return Selector(bool(found[1]), found[2], found[3] or "", found[4] or "")
 
 
 class SelectorReader:
@@ -4538,7 +4508,7 @@ class SelectorReader:
         self.contract = world.contract
         self.schema = world.contract.schema
         self.base: World | Layer = world
-        self.names = _NO_NAMES  # the actor and the targets
+        self.names = Names()  # the actor and the targets
         self.voids: dict[str, int] = {}
         self.ids: set[str] = set()
         self.agents: set[str] = set()
@@ -4558,12 +4528,12 @@ class SelectorReader:
             if isinstance(error, Unknown):
                 self.findings.of_names.add(self.findings.problems[-1])
 
-    def gather(self, nodes: Iterable[Node], read: Callable[[Node], Read]) -> list[Read]:
+    def gather(self, nodes: Iterable[Node], read: Callable[..., Read], *more: Any) -> list[Read]:
         """What `read` makes of each; one that has a fault is left out."""
         found = []
         for node in nodes:
             with self.collecting():
-                found.append(read(node))
+                found.append(read(node, *more))
         return found
 
     def whole(self, node: Node, keys: Keys) -> Node:
@@ -4584,7 +4554,7 @@ class SelectorReader:
             named = error.message.startswith("unknown") or " has no field " in error.message
             raise (Unknown if named else BadTask)(node, expected, source.strip()) from None
 
-    def evaluate(self, node: Node, source: str, names: Names = _NO_NAMES) -> tuple[Any, Shape]:
+    def evaluate(self, node: Node, source: str, names: Names = Names()) -> tuple[Any, Shape]:
         """The value of `=expr`; raises BadTask where it is void."""
         expression = self.compile(node, source, names.shapes, at=1)
         try:
@@ -4593,7 +4563,7 @@ class SelectorReader:
             raise Unmet(node, f"is void: {reason}", f"={expression.source}") from None
         return value, expression.shape
 
-    def value(self, node: Node, names: Names = _NO_NAMES) -> JSON:
+    def value(self, node: Node, names: Names = Names()) -> JSON:
         """A TOML value: literal, or `=expression` (`==` escapes), inside lists and tables too."""
         raw = node.value
         if type(raw) is list:
@@ -4609,21 +4579,23 @@ class SelectorReader:
             raise Unmet(node, "has no value: it is missing")
         return found
 
-    def rows(self, node: Node, names: Names = _NO_NAMES) -> tuple[str, list[Row], bool]:
+    def rows(self, node: Node, names: Names = Names()) -> tuple[str, list[Row], bool]:
         """The rows of a selector or `=expression`: entity, rows, whether `one` was asked for."""
         if node.value.startswith("="):
             return self._evaluated_rows(node, names)
-        selector = parse_selector(node)
-        entity, rows = self._base(selector, node)
-        if selector.where:
-            shapes = {**names.shapes, "row": Shape("row", entity)}
-            test = self.compile(node, selector.where, shapes, entity, selector.offset)
-            rows = self._where(selector, test, rows, names)
-        if selector.excluded:
-            rows = self._except(selector, entity, rows, node)
-        if selector.single and len(rows) != 1:
+        one, base, where, excluded = parse_selector(node)
+        target = self.names.rows(base)
+        if target is None and base not in self.schema:
+            hint = _close(base, [*self.schema, *self.names.shapes])
+            raise Unknown(node, f"an entity or a target{hint}", base)
+        entity, rows = target or (base, self.base.find(base, {}))
+        if where:
+            rows = self._where(node, where, entity, rows, names)
+        if excluded:
+            rows = self._except(node, excluded, entity, rows)
+        if one and len(rows) != 1:
             raise Unmet(node, f"exactly one {entity}, there are {len(rows)}")
-        return entity, rows, selector.single
+        return entity, rows, one
 
     def _evaluated_rows(self, node: Node, names: Names) -> tuple[str, list[Row], bool]:
         found, shape = self.evaluate(node, node.value[1:], names)
@@ -4633,28 +4605,23 @@ class SelectorReader:
         demand(shape.kind in ("row", "rows"), node, "an expression that gives rows")
         if found is MISSING:
             raise Unmet(node, "gives no row")
-        return shape.entity, _listed_rows(found, shape), shape.kind == "row"
+        single = shape.kind == "row"
+        return shape.entity, [found] if single else found, single
 
-    def _base(self, selector: Selector, node: Node) -> tuple[str, list[Row]]:
-        target = self.names.rows(selector.base)
-        if target is None and selector.base not in self.schema:
-            hint = _close(selector.base, [*self.schema, *self.names.shapes])
-            raise Unknown(node, f"an entity or a target{hint}", selector.base)
-        return target or (selector.base, self.base.find(selector.base, {}))
-
-    def _where(self, selector: Selector, test: Expression, rows: list[Row],
+    def _where(self, node: Node, source: str, entity: str, rows: list[Row],
             names: Names) -> list[Row]:
+        shapes = {**names.shapes, "row": Shape("row", entity)}
+        test = self.compile(node, source, shapes, entity, node.value.find(source))
         known = {**self.names.values, **names.values}
         held = [(row, test.holds({**known, "row": row}, self.base)) for row in rows]
         void = sum(answer is None for _, answer in held)
-        if void:
-            self.voids[selector.source] = void
+        self.voids |= {node.value: void} if void else {}
         return [row for row, answer in held if answer]
 
-    def _except(self, selector: Selector, entity: str, rows: list[Row], node: Node) -> list[Row]:
-        target = self.names.rows(selector.excluded)
+    def _except(self, node: Node, name: str, entity: str, rows: list[Row]) -> list[Row]:
+        target = self.names.rows(name)
         if target is None or target[0] != entity:
-            raise BadTask(node, f"after except, a target of {entity} rows", selector.excluded)
+            raise BadTask(node, f"after except, a target of {entity} rows", name)
         key = self.contract.entities[entity].key
         gone = {row[key] for row in target[1]}
         return [row for row in rows if row[key] not in gone]
@@ -4711,7 +4678,7 @@ class CriterionReader(SelectorReader):
 
     def _read_set(self, keys: Node, shared: Alternative) -> Alternative:
         slots = list(shared.slots)
-        criteria = self.gather(keys.nodes("criteria"), partial(self._criterion, slots))
+        criteria = self.gather(keys.nodes("criteria"), self._criterion, slots)
         for node in keys.nodes("allow"):
             with self.collecting():
                 kind, body = self._kind_of(node, STATE_KINDS, keywords("max integer"))
@@ -4734,7 +4701,7 @@ class CriterionReader(SelectorReader):
             raise _Noted
         return present[0], body
 
-    def _criterion(self, slots: list[Slot], node: Node) -> Named:
+    def _criterion(self, node: Node, slots: list[Slot]) -> Named:
         if type(node.value) is dict and type(node["id"].value) is str:
             self.named.add(node["id"].value)
         kind, body = self._kind_of(node, KINDS, keywords("id! text, tier text", tier=TIERS))
@@ -4756,11 +4723,11 @@ class CriterionReader(SelectorReader):
     def each(self, body: Node) -> list[Names]:
         """The bindings of `it`: one empty one without `for`, else one for each row."""
         if "for" not in body:
-            return [_NO_NAMES]
+            return [Names()]
         entity, rows, _ = self.rows(body["for"])
         if not rows:
             raise Unmet(body["for"], _EMPTY)
-        return [_NO_NAMES.plus("it", row, Shape("row", entity)) for row in rows]
+        return [Names().plus("it", row, Shape("row", entity)) for row in rows]
 
     def known_rows(self, body: Node, kind: str, owner: str) -> Iterator[tuple[Names, Entity, Row]]:
         """The rows that a change or delete is about, with `it`; without `for`, the row itself."""
@@ -4852,19 +4819,15 @@ class CriterionReader(SelectorReader):
         for _names, entity, row in self.known_rows(body, "delete", owner):
             yield Slot(owner, "delete", entity.name, row[entity.key], most=most)
 
-    def call_test(self, node: Node,
-            names: Sequence[str] = ("args", "ok", "code", "result")) -> CallTest:
+    def call_test(self, node: Node, names: Sequence[str] = _OF_CALLS) -> CallTest:
         """A selector over calls."""
         demand(type(node.value) is str, node, "TOOL [where EXPR]")
-        selector = parse_selector(node)
-        demand(not selector.single and not selector.excluded, node,
-            "TOOL [where EXPR], without one and except")
-        self.tool(node, selector.base, ("any",))
-        where = None
-        if selector.where:
-            shapes = dict.fromkeys(names, Shape())
-            where = self.compile(node, selector.where, shapes, at=selector.offset)
-        return CallTest(node.value, selector.base, where)
+        one, tool, source, excluded = parse_selector(node)
+        demand(not one and not excluded, node, "TOOL [where EXPR], without one and except")
+        self.tool(node, tool, ("any",))
+        shapes, at = dict.fromkeys(names, Shape()), node.value.find(source)
+        where = self.compile(node, source, shapes, at=at) if source else None
+        return CallTest(node.value, tool, where)
 
     def row_set(self, node: Node, every: bool) -> RowSet:
         """Rows for the reading criteria: any selector; with `every` also `*` and a bare entity,
@@ -4878,16 +4841,16 @@ class CriterionReader(SelectorReader):
         key = self.contract.entities[entity].key
         return RowSet(source, entity, frozenset(row[key] for row in rows))
 
-    def phrases(self, node: Node) -> list[list[str]]:
+    def phrases(self, node: Node) -> list[tuple[str, ...]]:
         """Phrases to look for: each one a list of the ways in which it may be said."""
         if type(node.value) is not list:
             node = Node(node.findings, [node.value], node.path)
-        found = []
+        found: list[tuple[str, ...]] = []
         for inner in node.nodes():
             value = self.value(inner)
-            ways = [self.phrase(inner, way) for way in (value if type(value) is list else [value])]
-            spread = type(inner.value) is str and type(value) is list
-            found += [[way] for way in ways] if spread else [ways]
+            listed = value if type(value) is list else [value]
+            ways = tuple(self.phrase(inner, way) for way in listed)
+            found += [ways] if type(inner.value) is list else [(way,) for way in ways]
         if not found or not all(found):
             raise Unmet(node, "at least one phrase")
         return found
@@ -4943,7 +4906,7 @@ class TaskReader(CriterionReader):
             self._check_required(top, alternatives)
         single = type(top["oracle"].value) is dict
         oracles = self.gather([top["oracle"]] if single else top.nodes("oracle"), self._oracle)
-        mutants, answers = (self.gather(top.nodes(kind), partial(self._mutant, kind, oracles))
+        mutants, answers = (self.gather(top.nodes(kind), self._mutant, kind, oracles)
             for kind in ("mutants", "answers"))
         right = [answer.script for answer in answers if not answer.fails]
         mutants += [answer for answer in answers if answer.fails]
@@ -4961,7 +4924,7 @@ class TaskReader(CriterionReader):
 
     def _read_targets(self, top: Node, final: bool) -> None:
         """On the bare world for the fixtures' sake, then on the start: only that must work."""
-        self.names, self.voids = _NO_NAMES, {}
+        self.names, self.voids = Names(), {}
         if self.contract.actor:
             actor = self.base.row(self.contract.actor, self._actor_key)
             self.names = self.names.plus("actor", MISSING if actor is None else actor,
@@ -4971,8 +4934,8 @@ class TaskReader(CriterionReader):
                 self.names = self.names.plus(node.name, *self._target(node))
 
     def _target(self, node: Node) -> tuple[Any, Shape]:
-        taken = {*self.schema, *FUNCTIONS, "it", "row", "args", "ok", "code", "result", "actor"}
-        demand(NAME.fullmatch(node.name) and node.name not in taken | {"start", "final"}, node,
+        taken = {*self.schema, *FUNCTIONS, *_OF_CALLS, "it", "row", "actor", "start", "final"}
+        demand(NAME.fullmatch(node.name) and node.name not in taken, node,
             "a name of small letters that is not taken", node.name)
         demand(type(node.value) is str, node, "a selector, or =expression, as a text")
         if node.value.startswith("="):
@@ -4982,7 +4945,7 @@ class TaskReader(CriterionReader):
 
     def _read_fixtures(self, keys: Node) -> Setting:
         layer = Layer(self.world)
-        self.gather(keys.nodes("rows"), partial(self._fixture_row, layer))
+        self.gather(keys.nodes("rows"), self._fixture_row, layer)
         if layer.over:
             self.base = layer
         self._actor_key = self.contract.default_actor
@@ -4999,7 +4962,7 @@ class TaskReader(CriterionReader):
         if not known or self.base.row(self.contract.actor, self._actor_key) is None:
             raise Unmet(node, f"a key of {self.contract.actor}", self._actor_key)
 
-    def _fixture_row(self, layer: Layer, node: Node) -> None:
+    def _fixture_row(self, node: Node, layer: Layer) -> None:
         keys = node.checked(_FIXTURE_ROW_KEYS)
         verbs = [verb for verb in STATE_KINDS if verb in keys]
         demand(len(verbs) == 1, node, "one of change, create, delete", None)
@@ -5014,7 +4977,7 @@ class TaskReader(CriterionReader):
         for old in rows:
             new = None
             if verbs == ["change"]:
-                names = _NO_NAMES.plus("row", old, Shape("row", name))
+                names = Names().plus("row", old, Shape("row", name))
                 new = {**old, **(self.value(keys["set"], names) or {})}
                 self._check_row(layer, entity, new, keys)
             layer.put(name, old[entity.key], new)
@@ -5109,7 +5072,7 @@ class TaskReader(CriterionReader):
             if error.message.startswith("unknown"):
                 self.findings.of_names.add(self.findings.problems[-1])
 
-    def _mutant(self, kind: str, oracles: Sequence[Script], node: Node) -> Mutant:
+    def _mutant(self, node: Node, kind: str, oracles: Sequence[Script]) -> Mutant:
         """A mutant, or an answer: an oracle with other last words."""
         keys = self.whole(node, _MUTANT_KEYS[kind])
         name, fails, tags = keys.get("id"), keys.get("fails", []), keys.get("tags", [])
@@ -5170,11 +5133,6 @@ def compile_script(contract: Contract, source: str) -> Block:
     return compile_block(source, Scope("script", tools=tools, listers=lists))
 
 
-def _read_holds(reader: CriterionReader, node: Node, _: Node) -> Judge:
-    shapes = {"start": Shape("state"), "final": Shape("state")}
-    return partial(judge_holds, test=reader.compile(node, node.value, shapes))
-
-
 def _read_called(reader: CriterionReader, node: Node, body: Node) -> Judge:
     times = body.get("times", 1)
     demand(times >= 1, body["times"], "1 or more")
@@ -5192,8 +5150,7 @@ def _read_args_satisfy(reader: CriterionReader, node: Node, _: Node) -> Judge:
     demand(set(node.value) == {"call", "test"} and type(test.value) is str, node,
         '{ call = "TOOL ...", test = "EXPR" }')
     calls = reader.call_test(node["call"])
-    shapes = dict.fromkeys(("args", "ok", "code", "result"), Shape())
-    where = reader.compile(test, test.value, shapes)
+    where = reader.compile(test, test.value, dict.fromkeys(_OF_CALLS, Shape()))
     return partial(judge_args_satisfy, calls=calls, test=CallTest(test.value, "any", where))
 
 
@@ -5209,14 +5166,6 @@ def _read_max_calls(reader: CriterionReader, node: Node, body: Node) -> Judge:
     demand(type(most) is int and most >= 0, node, "a number of calls", most)
     tool = reader.tool(body["of"], body.get("of", "any"), ("any",))
     return partial(judge_max_calls, most=most, tool=tool)
-
-
-def _read_must_say(reader: CriterionReader, node: Node, _: Node) -> Judge:
-    return partial(judge_must_say, phrases=tuple(map(tuple, reader.phrases(node))))
-
-
-def _read_must_not_claim(reader: CriterionReader, node: Node, _: Node) -> Judge:
-    return partial(judge_must_not_claim, phrases=tuple(itertools.chain(*reader.phrases(node))))
 
 
 def _read_numbers(reader: CriterionReader, node: Node, _: Node) -> Judge:
@@ -5243,7 +5192,8 @@ STATE_KINDS: dict[str, Callable[..., Iterator[Slot]]] = {
     "delete": CriterionReader.delete_slots,
 }
 JUDGED_KINDS: dict[str, Callable[[CriterionReader, Node, Node], Judge]] = {
-    "holds": _read_holds,
+    "holds": lambda r, node, _: partial(judge_holds,
+        test=r.compile(node, node.value, dict.fromkeys(("start", "final"), Shape("state")))),
     "called": _read_called,
     "not_called": lambda r, node, _: partial(judge_not_called, test=r.call_test(node)),
     "called_before": _read_called_before,
@@ -5255,8 +5205,9 @@ JUDGED_KINDS: dict[str, Callable[[CriterionReader, Node, Node], Judge]] = {
     "no_refused_calls": _read_no_refused,
     "no_reverted_writes": lambda r, node, _: judge_no_reverted_writes,
     "max_calls": _read_max_calls,
-    "must_say": _read_must_say,
-    "must_not_claim": _read_must_not_claim,
+    "must_say": lambda r, node, _: partial(judge_must_say, phrases=tuple(r.phrases(node))),
+    "must_not_claim": lambda r, node, _: partial(
+        judge_must_not_claim, phrases=tuple(itertools.chain(*r.phrases(node)))),
     "numbers_from": _read_numbers,
     "chooses": _read_chooses,
     "abstains": lambda r, node, _: judge_abstains,
@@ -5330,7 +5281,7 @@ def build_tasks(world: World, files: Mapping[str, bytes], label: str,
                 findings = node.findings
                 task = None if findings.problems else TaskReader(world, node, scripts).read()
                 if task is not None:
-                    _check_task_name(task, name, homes, findings)
+                    _check_task_name(task, name, homes, node["id"])
                     tasks.append(task)
                 own = [p for p in findings.problems if not _consequence(p, findings, world)]
                 held += len(findings.problems) - len(own)
@@ -5343,11 +5294,10 @@ def build_tasks(world: World, files: Mapping[str, bytes], label: str,
     return sorted(tasks, key=lambda task: task.id), problems
 
 
-def _check_task_name(task: Task, name: str, homes: dict[str, str], findings: Findings) -> None:
-    if name.endswith(".toml") and task.id != name.removesuffix(".toml"):
-        findings.add(("id",), task.id, f"the file's own name, {name.removesuffix('.toml')}")
-    if task.id in homes:
-        findings.add(("id",), task.id, f"an id that {homes[task.id]} does not have")
+def _check_task_name(task: Task, name: str, homes: dict[str, str], node: Node) -> None:
+    stem = name.removesuffix(".toml")
+    node.expect(stem in (name, task.id), f"the file's own name, {stem}")
+    node.expect(task.id not in homes, f"an id that {homes.get(task.id)} does not have")
     homes[task.id] = name
 
 
