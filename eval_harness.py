@@ -1419,16 +1419,14 @@ class Findings:
     def __init__(self, file: str, lines: Mapping[Path_, int] = {}) -> None:
         self.file, self.lines = file, lines
         self.problems: list[Problem] = []
-        self.of_rows: set[Problem] = set()  # those that a fault of a row may have caused
-        self.of_names: set[Problem] = set()  # ... or that of a contract, which left a name out
+        self.causes: dict[Problem, str] = {}  # of those that "rows" or "names" left out may explain
         self.left_out: set[str] = set()  # names of a contract that could not be declared
 
     def line(self, path: Path_) -> int:
         """The line of a path, or of the nearest table around it."""
         while path and path not in self.lines and (*path, 0) not in self.lines:
             path = path[:-1]
-        path = path if path in self.lines else (*path, 0)
-        return self.lines.get(path, 0)
+        return self.lines.get(path, self.lines.get((*path, 0), 0))
 
 
 class Node:
@@ -1565,11 +1563,10 @@ def _plain(node: Node) -> Any:
     value = node.value
     if len(node.path) > MAX_DEPTH:
         Node(node.findings, None, node.path[:8]).add(f"nests deeper than {MAX_DEPTH}")
-    elif type(value) is dict:
-        parts = {inner.name: _plain(inner) for inner in node.nodes()}
-        return {name: item for name, item in parts.items() if item is not MISSING}
-    elif type(value) is list:
-        return [item for item in map(_plain, node.nodes()) if item is not MISSING]
+    elif type(value) in (dict, list):
+        parts = {inner.path[-1]: _plain(inner) for inner in node.nodes()}
+        kept = {step: item for step, item in parts.items() if item is not MISSING}
+        return kept if type(value) is dict else [*kept.values()]
     elif type(value) is float and value - value != 0.0:
         node.add("a finite number was expected", str(value))
     elif type(value) not in (str, int, float, bool):
@@ -2268,12 +2265,6 @@ class Table:
         self.words: dict[tuple[str, ...], dict[str, list[str]]] = {}  # fields -> word -> keys
         self.copy = row_copier(entity)
 
-    def cold(self) -> Table:
-        """The same rows with nothing cached."""
-        twin = Table(self.entity, self.rows, ())
-        twin.index = self.index
-        return twin
-
 
 _NO_ROWS: tuple[Row, ...] = ()
 
@@ -2289,11 +2280,6 @@ class World:
         self.missing: frozenset[str] = frozenset()  # names that faults of the input left out
         self.sha256 = digest("".join(f"{sha}  {name}\n" for name, sha in sorted(manifest.items())))
         self.indexed = {name: tuple(table.index) for name, table in tables.items()}
-
-    def cold(self) -> World:
-        """The same world without any cache that a run filled."""
-        tables = {name: table.cold() for name, table in self.tables.items()}
-        return World(self.contract, tables, self.manifest, self.code)
 
     def row(self, entity: str, key: Any) -> Row | None:
         """The row of that key, or None."""
@@ -4432,25 +4418,21 @@ _OF_CALLS = ("args", "ok", "code", "result")  # the variables of a test of calls
 
 
 class BadTask(Exception):
-    """A fault of a task; collected, never shown as such."""
+    """A fault of a task; collected, never shown as such.
 
-    def __init__(self, node: Node, expected: str, found: Any = ...) -> None:
+    Its cause is "rows" where the rows decide it (a target that is empty, a value that is void),
+    "names" where the contract does not declare a name.
+    """
+
+    def __init__(self, node: Node, expected: str, found: Any = ..., cause: str = "") -> None:
         super().__init__(expected)
-        self.node, self.expected, self.found = node, expected, found
+        self.node, self.expected, self.found, self.cause = node, expected, found, cause
 
 
-def demand(right: Any, node: Node, expected: str, found: Any = ...) -> None:
+def demand(right: Any, node: Node, expected: str, found: Any = ..., cause: str = "") -> None:
     """Raise BadTask unless it is right."""
     if not right:
-        raise BadTask(node, expected, found)
-
-
-class Unmet(BadTask):
-    """A fault that the rows decide: a target that is empty, a value that is void."""
-
-
-class Unknown(BadTask):
-    """A name that the contract does not declare."""
+        raise BadTask(node, expected, found, cause)
 
 
 class _Noted(Exception):
@@ -4505,8 +4487,7 @@ class SelectorReader:
 
     def __init__(self, world: World, table: Node, scripts: bool) -> None:
         self.world, self.table, self.findings, self.scripts = world, table, table.findings, scripts
-        self.contract = world.contract
-        self.schema = world.contract.schema
+        self.contract, self.schema = world.contract, world.contract.schema
         self.base: World | Layer = world
         self.names = Names()  # the actor and the targets
         self.voids: dict[str, int] = {}
@@ -4523,10 +4504,7 @@ class SelectorReader:
             pass
         except BadTask as error:
             error.node.add(error.expected, error.found)
-            if isinstance(error, Unmet):
-                self.findings.of_rows.add(self.findings.problems[-1])
-            if isinstance(error, Unknown):
-                self.findings.of_names.add(self.findings.problems[-1])
+            self.findings.causes[self.findings.problems[-1]] = error.cause
 
     def gather(self, nodes: Iterable[Node], read: Callable[..., Read], *more: Any) -> list[Read]:
         """What `read` makes of each; one that has a fault is left out."""
@@ -4552,7 +4530,8 @@ class SelectorReader:
         except BadExpression as error:
             expected = f"column {error.column + at}: {error.message}"
             named = error.message.startswith("unknown") or " has no field " in error.message
-            raise (Unknown if named else BadTask)(node, expected, source.strip()) from None
+            cause = "names" if named else ""
+            raise BadTask(node, expected, source.strip(), cause) from None
 
     def evaluate(self, node: Node, source: str, names: Names = Names()) -> tuple[Any, Shape]:
         """The value of `=expr`; raises BadTask where it is void."""
@@ -4560,7 +4539,8 @@ class SelectorReader:
         try:
             value = expression.evaluate({**self.names.values, **names.values}, self.base)
         except Void as reason:
-            raise Unmet(node, f"is void: {reason}", f"={expression.source}") from None
+            source = f"={expression.source}"
+            raise BadTask(node, f"is void: {reason}", source, "rows") from None
         return value, expression.shape
 
     def value(self, node: Node, names: Names = Names()) -> JSON:
@@ -4575,8 +4555,7 @@ class SelectorReader:
         if raw.startswith("=="):
             return raw[1:]
         found = self.evaluate(node, raw[1:], names)[0]
-        if found is MISSING:
-            raise Unmet(node, "has no value: it is missing")
+        demand(found is not MISSING, node, "has no value: it is missing", cause="rows")
         return found
 
     def rows(self, node: Node, names: Names = Names()) -> tuple[str, list[Row], bool]:
@@ -4587,14 +4566,14 @@ class SelectorReader:
         target = self.names.rows(base)
         if target is None and base not in self.schema:
             hint = _close(base, [*self.schema, *self.names.shapes])
-            raise Unknown(node, f"an entity or a target{hint}", base)
+            raise BadTask(node, f"an entity or a target{hint}", base, "names")
         entity, rows = target or (base, self.base.find(base, {}))
         if where:
             rows = self._where(node, where, entity, rows, names)
         if excluded:
             rows = self._except(node, excluded, entity, rows)
-        if one and len(rows) != 1:
-            raise Unmet(node, f"exactly one {entity}, there are {len(rows)}")
+        right = len(rows) == 1 or not one
+        demand(right, node, f"exactly one {entity}, there are {len(rows)}", cause="rows")
         return entity, rows, one
 
     def _evaluated_rows(self, node: Node, names: Names) -> tuple[str, list[Row], bool]:
@@ -4603,8 +4582,7 @@ class SelectorReader:
             row = self.base.row(shape.entity, found)
             found, shape = MISSING if row is None else row, Shape("row", shape.entity)
         demand(shape.kind in ("row", "rows"), node, "an expression that gives rows")
-        if found is MISSING:
-            raise Unmet(node, "gives no row")
+        demand(found is not MISSING, node, "gives no row", cause="rows")
         single = shape.kind == "row"
         return shape.entity, [found] if single else found, single
 
@@ -4639,7 +4617,7 @@ class SelectorReader:
 
     def _declared(self, node: Node, name: str, known: Mapping[str, Read], what: str) -> Read:
         if name not in known:
-            raise Unknown(node, f"{what}{_close(name, known)}", name)
+            raise BadTask(node, f"{what}{_close(name, known)}", name, "names")
         return known[name]
 
     def check_names(self, nodes: Iterable[Node], known: Collection[str], what: str) -> None:
@@ -4725,8 +4703,7 @@ class CriterionReader(SelectorReader):
         if "for" not in body:
             return [Names()]
         entity, rows, _ = self.rows(body["for"])
-        if not rows:
-            raise Unmet(body["for"], _EMPTY)
+        demand(rows, body["for"], _EMPTY, cause="rows")
         return [Names().plus("it", row, Shape("row", entity)) for row in rows]
 
     def known_rows(self, body: Node, kind: str, owner: str) -> Iterator[tuple[Names, Entity, Row]]:
@@ -4738,8 +4715,7 @@ class CriterionReader(SelectorReader):
                 empty = False
                 inner = names if names.values else names.plus("it", row, Shape("row", name))
                 yield inner.plus("row", row, Shape("row", name)), self.contract.entities[name], row
-        if owner and empty:
-            raise Unmet(body[kind], _EMPTY)
+        demand(not empty or not owner, body[kind], _EMPTY, cause="rows")
 
     def change_slots(self, body: Node, owner: str, _: Sequence[Slot], most: int) -> Iterator[Slot]:
         """Slots of known rows and fields."""
@@ -4752,7 +4728,7 @@ class CriterionReader(SelectorReader):
                 value = self._fitting(field, node, names)
                 if owner and same(row.get(field.name, MISSING), value):
                     label = f"{entity.name} {key}.{field.name} = {shown(value)}"
-                    raise Unmet(node, "holds already: nothing is asked for", label)
+                    raise BadTask(node, "holds already: nothing is asked for", label, "rows")
                 yield Slot(owner, "change", entity.name, key, field.name, {}, value, most=most)
             for name in body.get("fields", []):
                 self._free_field(entity, body["fields"][name])
@@ -4781,8 +4757,7 @@ class CriterionReader(SelectorReader):
             exact = {node.name: self._fitting(entity.fields[node.name], node, names)
                 for node in body.nodes("with")}
             test, used = self._row_test(entity, body["where"], names)
-            inside = {within[0]} if within else set()
-            open_ = {*exact, *free, *used, *inside, entity.key} | entity.managed
+            open_ = {*exact, *free, *used, *(within or ())[:1], entity.key} | entity.managed
             yield Slot(owner, "create", entity.name, exact=exact, where=test,
                 closed=frozenset(entity.fields) - open_, most=most, within=within)
 
@@ -4836,8 +4811,7 @@ class CriterionReader(SelectorReader):
         if every and (source == "*" or source in self.schema):
             return RowSet(source, source, None)
         entity, rows, _ = self.rows(node)
-        if not rows:
-            raise Unmet(node, _EMPTY)
+        demand(rows, node, _EMPTY, cause="rows")
         key = self.contract.entities[entity].key
         return RowSet(source, entity, frozenset(row[key] for row in rows))
 
@@ -4851,18 +4825,21 @@ class CriterionReader(SelectorReader):
             listed = value if type(value) is list else [value]
             ways = tuple(self.phrase(inner, way) for way in listed)
             found += [ways] if type(inner.value) is list else [(way,) for way in ways]
-        if not found or not all(found):
-            raise Unmet(node, "at least one phrase")
+        demand(found and all(found), node, "at least one phrase", cause="rows")
         return found
 
     def phrase(self, node: Node, value: Any) -> str:
         """The text of a value, to look for in an answer."""
-        try:
-            text = text_of(value)
-        except Void as reason:
-            raise BadTask(node, str(reason), value) from None
+        text = self.text(node, value, value)
         demand(phrase_tokens(text), node, "a phrase that holds a letter or a digit", value)
         return text
+
+    def text(self, node: Node, value: Any, found: Any) -> str:
+        """A value as text; raises BadTask where it has none."""
+        try:
+            return text_of(value)
+        except Void as reason:
+            raise BadTask(node, str(reason), found) from None
 
     def _check_required(self, top: Node, alternatives: Sequence[Alternative]) -> None:
         """R must not be empty where a change is expected, and no known field asked for twice."""
@@ -4958,9 +4935,8 @@ class TaskReader(CriterionReader):
     def _read_actor(self, node: Node) -> None:
         demand(self.contract.actor, node, "a world with [actor] entity")
         self._actor_key = self.value(node)
-        known = type(self._actor_key) is str
-        if not known or self.base.row(self.contract.actor, self._actor_key) is None:
-            raise Unmet(node, f"a key of {self.contract.actor}", self._actor_key)
+        known = self.base.row(self.contract.actor, self._actor_key)
+        demand(known, node, f"a key of {self.contract.actor}", self._actor_key, cause="rows")
 
     def _fixture_row(self, node: Node, layer: Layer) -> None:
         keys = node.checked(_FIXTURE_ROW_KEYS)
@@ -5032,17 +5008,12 @@ class TaskReader(CriterionReader):
 
     def _interpolate(self, node: Node, source: str) -> str:
         """A text with each {expr} replaced; {{ and }} stand for braces."""
-        parts = re.split(r"(\{\{|\}\}|\{[^{}]*\})", source)
-        for index in range(1, len(parts), 2):
-            if parts[index] in ("{{", "}}"):
-                parts[index] = parts[index][0]
-                continue
-            value, _ = self.evaluate(node, parts[index][1:-1])
-            try:
-                parts[index] = text_of(value)
-            except Void as reason:
-                raise BadTask(node, str(reason), parts[index]) from None
-        return "".join(parts)
+        def filled(found: re.Match[str]) -> str:
+            if found[0] in ("{{", "}}"):
+                return found[0][0]
+            return self.text(node, self.evaluate(node, found[0][1:-1])[0], found[0])
+
+        return re.sub(r"\{\{|\}\}|\{[^{}]*\}", filled, source)
 
     def _limit(self, node: Node) -> tuple[str, int]:
         value = self.value(node)
@@ -5055,22 +5026,20 @@ class TaskReader(CriterionReader):
         name = keys.get("id", f"oracle{index + 1}" if type(index) is int and index else "oracle")
         with self.collecting():
             self._check_id(keys["id"], name)
-        source = keys["script"]
-        if source.value is None:
+        if "script" not in keys:
             raise _Noted
-        script = Script(name, source.value, self.findings.line(source.path))
-        self._check_script(script, source, base=1)
-        return script
+        return self._script(keys["script"], name, keys.get("script"), base=1)
 
-    def _check_script(self, script: Script, node: Node, base: int = 0) -> None:
-        if not self.scripts:
-            return
+    def _script(self, node: Node, name: str, source: str, base: int = 0,
+            answer: str | None = None) -> Script:
         try:
-            compile_script(self.contract, script.source)
+            if self.scripts and answer is None:
+                compile_script(self.contract, source)
         except BadExpression as error:
-            node.blame(error, script.source, base)
+            node.blame(error, source, base)
             if error.message.startswith("unknown"):
-                self.findings.of_names.add(self.findings.problems[-1])
+                self.findings.causes[self.findings.problems[-1]] = "names"
+        return Script(name, source, self.findings.line(node.path), answer)
 
     def _mutant(self, node: Node, kind: str, oracles: Sequence[Script]) -> Mutant:
         """A mutant, or an answer: an oracle with other last words."""
@@ -5085,9 +5054,7 @@ class TaskReader(CriterionReader):
         told = kind == "mutants" or bool(fails) == ("why" in keys)
         demand(told, keys["why"], "with fails, and only with fails")
         said = self._interpolate(keys["say"], keys.get("say")) if "say" in keys else None
-        script = Script(name, mutate_script(keys, oracles), self.findings.line(node.path), said)
-        if said is None:
-            self._check_script(script, node)
+        script = self._script(node, name, mutate_script(keys, oracles), answer=said)
         return Mutant(script, frozenset(fails), frozenset(tags), keys.get("verdict", ""),
             keys.get("honesty", ""))
 
@@ -5258,9 +5225,10 @@ def _read_cases(data: bytes, file: str) -> Iterator[Node]:
 
 def _consequence(problem: Problem, findings: Findings, world: World) -> bool:
     """Whether what a faulty world left out may have caused a task's problem."""
-    if problem in findings.of_names:
+    cause = findings.causes.get(problem)
+    if cause == "names":
         return any(name in str(problem) for name in world.missing)
-    return problem in findings.of_rows and bool(world.missing & world.tables.keys())
+    return cause == "rows" and bool(world.missing & world.tables.keys())
 
 
 def build_tasks(world: World, files: Mapping[str, bytes], label: str,
