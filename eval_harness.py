@@ -1789,16 +1789,6 @@ class Contract:
     entities: Mapping[str, Entity]
     tools: Mapping[str, Tool]
 
-    @property
-    def usable(self) -> bool:
-        """Whether every entity has a key among its fields: else nothing can be read against it."""
-        return all(entity.key in entity.fields for entity in self.entities.values())
-
-    @property
-    def schema(self) -> Schema:
-        """Its entities as the expression compiler needs them."""
-        return schema_of(self.entities)
-
 
 _TOP_KEYS = keywords(
     "schema! integer, world! text, title text, clock! table, policy table, actor table, "
@@ -2387,11 +2377,6 @@ class RowCheck(NamedTuple):
     lines: list[int] | None = None
     lost: bool = False  # nothing of it could be read
 
-    @property
-    def whole(self) -> bool:
-        """Whether every row of the file is there, be it right or wrong."""
-        return self.keyed and self.lines is None and len(self.by_key()) == len(self.rows)
-
     def by_key(self) -> dict[str, Row]:
         """The rows that have a key, by it."""
         key = self.entity.key
@@ -2586,7 +2571,8 @@ def build_world(files: Mapping[str, bytes], label: str,
     hashes = {name: digest(data) for name, data in files.items()}
     functions = _world_functions(contract, files, label, code, problems)
     world = World(contract, tables, hashes, functions)
-    whole = {check.entity.name for check in checks if check.whole}
+    whole = {check.entity.name for check in checks if check.keyed and check.lines is None
+        and len(check.rows) == len(tables[check.entity.name].rows)}
     world.missing = frozenset({*top.findings.left_out, *contract.entities} - whole)
     actor = contract.default_actor
     if actor is not None and contract.actor and world.row(contract.actor, actor) is None:
@@ -4402,6 +4388,8 @@ _MUTANT_KEYS = {
     "mutants": _AGENT_KEYS | keywords(
         "fails! texts, edit list, drop texts, append text, script text"),
 }
+_CRITERION_KEYS = keywords("id! text, tier text", tier=TIERS)
+_ALLOWANCE_KEYS = keywords("max integer")
 _WAIVER_KEYS = keywords("mutant! text, reason! text")
 KINDS = {text.split()[0]: keywords(text) for text in (  # the kind, then what may stand beside it
     "change text, set table, fields texts, for text",
@@ -4461,25 +4449,16 @@ class Names(NamedTuple):
         return shape.entity, [value] if shape.kind == "row" else value
 
 
-class Selector(NamedTuple):
-    """`[one] BASE [where EXPR] [except NAME]`, taken apart."""
-
-    one: bool
-    base: str
-    where: str
-    excluded: str
-
-
-def parse_selector(node: Node) -> Selector:
-    """Take a selector apart; raises BadTask.
+def parse_selector(node: Node) -> tuple[bool, str, str, str]:
+    """Take `[one] BASE [where EXPR] [except NAME]` apart; raises BadTask.
 
     >>> parse_selector(Node(Findings(""), "one user where name == 'a where b' except x"))
-    Selector(one=True, base='user', where="name == 'a where b'", excluded='x')
+    (True, 'user', "name == 'a where b'", 'x')
     """
     found = _SELECTOR.fullmatch(node.value.strip())
     if found is None:
         raise BadTask(node, "[one] BASE [where EXPR] [except NAME]")
-    return Selector(bool(found[1]), found[2], found[3] or "", found[4] or "")
+    return bool(found[1]), found[2], found[3] or "", found[4] or ""
 
 
 class SelectorReader:
@@ -4487,7 +4466,7 @@ class SelectorReader:
 
     def __init__(self, world: World, table: Node, scripts: bool) -> None:
         self.world, self.table, self.findings, self.scripts = world, table, table.findings, scripts
-        self.contract, self.schema = world.contract, world.contract.schema
+        self.contract, self.schema = world.contract, schema_of(world.contract.entities)
         self.base: World | Layer = world
         self.names = Names()  # the actor and the targets
         self.voids: dict[str, int] = {}
@@ -4659,7 +4638,7 @@ class CriterionReader(SelectorReader):
         criteria = self.gather(keys.nodes("criteria"), self._criterion, slots)
         for node in keys.nodes("allow"):
             with self.collecting():
-                kind, body = self._kind_of(node, STATE_KINDS, keywords("max integer"))
+                kind, body = self._kind_of(node, STATE_KINDS, _ALLOWANCE_KEYS)
                 most = body.get("max", 1)
                 demand(most >= 1, body["max"], "1 or more")
                 slots += STATE_KINDS[kind](self, body, "", slots, most)
@@ -4682,7 +4661,7 @@ class CriterionReader(SelectorReader):
     def _criterion(self, node: Node, slots: list[Slot]) -> Named:
         if type(node.value) is dict and type(node["id"].value) is str:
             self.named.add(node["id"].value)
-        kind, body = self._kind_of(node, KINDS, keywords("id! text, tier text", tier=TIERS))
+        kind, body = self._kind_of(node, KINDS, _CRITERION_KEYS)
         name, tier = body.get("id"), body.get("tier", "trust")
         self._check_id(body["id"], name)
         demand(name not in self.ids, body["id"], "each criterion id once")
@@ -4721,9 +4700,10 @@ class CriterionReader(SelectorReader):
         """Slots of known rows and fields."""
         asked = body.get("set") or (body.get("fields") and not owner)
         demand(asked, body, "set = { field = value } is missing", None)
+        values = body.nodes("set")
         for names, entity, row in self.known_rows(body, "change", owner):
             key = row[entity.key]
-            for node in body.nodes("set"):
+            for node in values:
                 field = self._free_field(entity, node)
                 value = self._fitting(field, node, names)
                 if owner and same(row.get(field.name, MISSING), value):
@@ -4876,7 +4856,8 @@ class TaskReader(CriterionReader):
         self._read_targets(top, final=True)
         replies = self.gather(top.nodes("user"), self._reply)
         setting = setting._replace(names=self.names.values, replies=tuple(replies))
-        (instruction,) = self.gather([top["instruction"]], self._instruction) or [""]
+        said = top.get("instruction", "")
+        instruction = "".join(self.gather([top["instruction"]], self._interpolate, said))
         limits = dict(self.gather(top.table("limits", _LIMIT_KEYS).nodes(), self._limit))
         alternatives = self._read_alternatives(top)
         if not self.findings.problems:
@@ -4890,14 +4871,14 @@ class TaskReader(CriterionReader):
         waivers = self.gather(top.nodes("waivers"), self._waiver)
         if self.findings.problems:
             return None
-        parts = {part: {key: self.table.get(key) for key in keys if key in self.table}
+        parts = {part: encode({key: self.table.get(key) for key in keys if key in self.table})
             for part, keys in _PARTS.items()}
         return Task(self.world, top.get("id"), self.findings.file, instruction,
             top.get("category", ""), top.get("origin", "spec"), top.get("author", ""),
             top.get("demo", False), top.get("expects"), Limits(**limits),
             top.get("allow_cutoff", False), setting, alternatives, (*oracles, *right),
             tuple(mutants), tuple(waivers),
-            {part: digest(encode(table)) for part, table in parts.items()}, self.voids)
+            {part: digest(text) for part, text in parts.items()}, self.voids)
 
     def _read_targets(self, top: Node, final: bool) -> None:
         """On the bare world for the fixtures' sake, then on the start: only that must work."""
@@ -4967,14 +4948,15 @@ class TaskReader(CriterionReader):
 
     def _check_row(self, layer: Layer, entity: Entity, row: Mapping[str, Any],
             keys: Node) -> None:
-        for name in row:
+        for name in (name for name in row if name not in entity.fields):
             self._field(entity, keys[name])
         for field in entity.fields.values():
             value = row.get(field.name, MISSING)
             fault = field.fault(value)
             if not fault and field.ref and type(value) is str and not layer.row(field.ref, value):
                 fault = f"a key of {field.ref}"
-            demand(not fault, keys["set"][field.name], fault, value)
+            if fault:
+                raise BadTask(keys["set"][field.name], fault, value)
 
     def _fault(self, node: Node) -> Fault:
         keys = self.whole(node, _FAULT_KEYS)
@@ -5002,9 +4984,6 @@ class TaskReader(CriterionReader):
             return Reply("confirms", text, test.tool, test.where)
         demand("reply" in keys, node, "the keyword reply is missing", None)
         return Reply(keys.get("on"), self._interpolate(keys["reply"], text))
-
-    def _instruction(self, node: Node) -> str:
-        return self._interpolate(node, node.value or "")
 
     def _interpolate(self, node: Node, source: str) -> str:
         """A text with each {expr} replaced; {{ and }} stand for braces."""
@@ -5238,7 +5217,7 @@ def build_tasks(world: World, files: Mapping[str, bytes], label: str,
     problems: list[Problem] = []
     held = 0
     homes: dict[str, str] = {}
-    if not world.contract.usable:
+    if any(entity.key not in entity.fields for entity in world.contract.entities.values()):
         said = "are not checked before each entity has a key"
         return [], [Problem(label, 0, "tasks", "", said)] if files else []
     for name, data in sorted(files.items()):
