@@ -1457,8 +1457,9 @@ class Node:
     def nodes(self, word: str = "") -> list[Node]:
         """All that stands in it, or in the list or table under one of its keywords."""
         held = self[word] if word else self
-        steps = held.value if type(held.value) is dict else range(len(held.value or ()))
-        return [held[step] for step in steps]
+        table = type(held.value) is dict
+        items = held.value.items() if table else enumerate(held.value or ())
+        return [Node(self.findings, item, (*held.path, step)) for step, item in items]
 
     def add(self, expected: str, found: Any = ...) -> None:
         """Note a problem with it; `found` where that is not the value, None to show nothing."""
@@ -1555,22 +1556,23 @@ def _head_path(text: str, array: bool, counts: Counter[Path_]) -> Path_:
     return path
 
 
-def _plain(node: Node) -> Any:
+def _plain(findings: Findings, value: Any, path: Path_ = ()) -> Any:
     """A TOML value without what JSON does not have (dates, NaN, infinities, too deep ones).
 
     Each of those is noted, and MISSING stands for it.
     """
-    value = node.value
-    if len(node.path) > MAX_DEPTH:
-        Node(node.findings, None, node.path[:8]).add(f"nests deeper than {MAX_DEPTH}")
-    elif type(value) in (dict, list):
-        parts = {inner.path[-1]: _plain(inner) for inner in node.nodes()}
-        kept = {step: item for step, item in parts.items() if item is not MISSING}
-        return kept if type(value) is dict else [*kept.values()]
+    if len(path) > MAX_DEPTH:
+        Node(findings, None, path[:8]).add(f"nests deeper than {MAX_DEPTH}")
+    elif type(value) is dict:
+        parts = {name: _plain(findings, item, (*path, name)) for name, item in value.items()}
+        return {name: item for name, item in parts.items() if item is not MISSING}
+    elif type(value) is list:
+        items = [_plain(findings, item, (*path, at)) for at, item in enumerate(value)]
+        return [item for item in items if item is not MISSING]
     elif type(value) is float and value - value != 0.0:
-        node.add("a finite number was expected", str(value))
+        Node(findings, str(value), path).add("a finite number was expected")
     elif type(value) not in (str, int, float, bool):
-        node.add("a date is no value here: write it as a text", str(value))
+        Node(findings, str(value), path).add("a date is no value here: write it as a text")
     else:
         return value
     return MISSING
@@ -1612,9 +1614,8 @@ def parse_toml(data: bytes, file: str) -> Node:
         what = str(error).split(" (at ")[0]
         what = "an integer of too many digits" if "digits" in what else what
         raise InvalidInput([Problem(file, line, "file", "", f"is not TOML: {what}")]) from None
-    node = Node(Findings(file, toml_lines(text)), table)
-    node.value = _plain(node)
-    return node
+    findings = Findings(file, toml_lines(text))
+    return Node(findings, _plain(findings, table))
 
 
 class FieldType(NamedTuple):
