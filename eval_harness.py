@@ -70,14 +70,14 @@ import tracemalloc
 import types
 import unicodedata
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, overload
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 try:
     import tomllib
@@ -1363,8 +1363,8 @@ def compile_block(source: str, scope: Scope, after: Mapping[str, str] = {}) -> B
 # ============================================================================
 #
 # A contract.toml declares a world: its entities and their fields, who sees what, the clock, the
-# policy, and the tools. Which keywords a table may hold stands in the KEYS tables; anything else
-# in a contract is an error, collected with all others.
+# policy, and the tools. Which keywords a table may hold stands in its Keys; anything else in a
+# contract is an error, noted with all others.
 
 TIME = re.compile(
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
@@ -1378,21 +1378,31 @@ class Key(NamedTuple):
     """One keyword of a table: the types it may have, whether it must be there, its values."""
 
     types: tuple[type, ...]
-    required: bool = False
-    choices: tuple[Any, ...] = ()
-    items: type | None = None  # of each element of a list
+    required: bool
+    texts: bool  # each element of the list is a text
+    choices: tuple[Any, ...]
 
 
-TEXT, FLAG, TABLE, LIST, WHOLE = Key((str,)), Key((bool,)), Key((dict,)), Key((list,)), Key((int,))
-TEXTS = Key((list,), items=str)
-_TYPE_NAMES = {
-    str: "a text",
-    bool: "true or false",
-    dict: "a table",
-    list: "a list",
-    int: "an integer",
-    float: "a number",
-}
+Keys: TypeAlias = dict[str, Key]
+_TYPES: Mapping[str, tuple[type, ...]] = {"text": (str,), "flag": (bool,), "table": (dict,),
+    "list": (list,), "texts": (list,), "integer": (int,), "number": (int, float)}
+_TYPE_NAMES = {str: "a text", bool: "true or false", dict: "a table", list: "a list",
+    int: "an integer", float: "a number"}
+
+
+def keywords(words: str, **choices: Iterable[Any]) -> Keys:
+    """The keywords of a table, written as `name type|type`; `!` marks those that must be there.
+
+    >>> keywords("id! text, limit integer|text")["limit"].types
+    (<class 'int'>, <class 'str'>)
+    """
+    found = {}
+    for entry in words.split(", "):
+        marked, kinds = entry.split()
+        name, types = marked.rstrip("!"), [_TYPES[kind] for kind in kinds.split("|")]
+        found[name] = Key(tuple(itertools.chain(*types)), name != marked, kinds == "texts",
+            tuple(choices.get(name, ())))
+    return found
 
 
 def place_of(path: Path_) -> str:
@@ -1401,14 +1411,9 @@ def place_of(path: Path_) -> str:
     >>> place_of(("criteria", 0, "set", "id.x"))
     'criteria[0].set."id.x"'
     """
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            word = step if re.fullmatch(r"[\w-]+", step) else encode(step)
-            text += f".{word}" if text else word
-    return text or "file"
+    steps = [f"[{step}]" if isinstance(step, int)
+        else f".{step}" if re.fullmatch(r"[\w-]+", step) else f".{encode(step)}" for step in path]
+    return "".join(steps).removeprefix(".") or "file"
 
 
 class Findings:
@@ -1417,58 +1422,97 @@ class Findings:
     def __init__(self, file: str, lines: Mapping[Path_, int] = {}) -> None:
         self.file, self.lines = file, lines
         self.problems: list[Problem] = []
-        self.of_rows: set[Problem] = set()  # those that a fault of a row may have caused
-        self.of_names: set[Problem] = set()  # ... or that of a contract, which left a name out
+        self.causes: dict[Problem, str] = {}  # of those that "rows" or "names" left out may explain
         self.left_out: set[str] = set()  # names of a contract that could not be declared
 
     def line(self, path: Path_) -> int:
         """The line of a path, or of the nearest table around it."""
         while path and path not in self.lines and (*path, 0) not in self.lines:
             path = path[:-1]
-        path = path if path in self.lines else (*path, 0)
-        return self.lines.get(path, 0)
+        return self.lines.get(path, self.lines.get((*path, 0), 0))
 
-    def add(self, path: Path_, found: Any, expected: str) -> None:
-        """Note one problem."""
-        value = "" if found is None else shown(found)
-        self.problems.append(Problem(self.file, self.line(path), place_of(path), value, expected))
 
-    def has(self, *paths: Path_) -> bool:
-        """Whether one of these places has a problem already."""
-        places = {place_of(path) for path in paths}
-        return any(problem.place in places for problem in self.problems)
+class Node:
+    """A value of a document and where it stands: what readers take, and where they note faults."""
 
-    def bad_expression(self, path: Path_, source: str, error: BadExpression, base: int = 0) -> None:
-        """Note a fault inside an expression: line and column in the file's own terms."""
-        line = self.line(path) + base + error.line - 1
+    __slots__ = ("findings", "path", "value")
+
+    def __init__(self, findings: Findings, value: Any, path: Path_ = ()) -> None:
+        self.findings, self.value, self.path = findings, value, path
+
+    @property
+    def name(self) -> str:
+        """Its keyword in the table that holds it."""
+        return str(self.path[-1])
+
+    def __getitem__(self, step: str | int) -> Node:
+        """What stands below it; None is the value of what is not there."""
+        there = step in self.value if type(self.value) is dict else type(step) is int
+        return Node(self.findings, self.value[step] if there else None, (*self.path, step))
+
+    def __contains__(self, word: str) -> bool:
+        return word in self.value
+
+    def get(self, word: str, default: Any = None) -> Any:
+        """The bare value of a keyword."""
+        return self.value.get(word, default)
+
+    def nodes(self, word: str = "") -> list[Node]:
+        """All that stands in it, or in the list or table under one of its keywords."""
+        held = self[word] if word else self
+        table = type(held.value) is dict
+        items = held.value.items() if table else enumerate(held.value or ())
+        return [Node(self.findings, item, (*held.path, step)) for step, item in items]
+
+    def add(self, expected: str, found: Any = ...) -> None:
+        """Note a problem with it; `found` where that is not the value, None to show nothing."""
+        value = self.value if found is ... else found
+        self.findings.problems.append(Problem(self.findings.file, self.findings.line(self.path),
+            place_of(self.path), "" if value is None else shown(value), expected))
+
+    def expect(self, right: Any, expected: str, found: Any = ...) -> None:
+        """Note a problem with it unless it is right."""
+        if not right:
+            self.add(expected, found)
+
+    def blame(self, error: BadExpression, source: str, base: int = 0) -> None:
+        """Note a fault inside a source text: line and column in the file's own terms."""
+        line = self.findings.line(self.path) + base + error.line - 1
         text = source.strip().splitlines()[error.line - 1 : error.line] or [""]
-        place = f"{place_of(path)}, column {error.column}"
-        found = shown(text[0].strip())
-        self.problems.append(Problem(self.file, line, place, found, error.message))
+        place = f"{place_of(self.path)}, column {error.column}"
+        self.findings.problems.append(
+            Problem(self.findings.file, line, place, shown(text[0].strip()), error.message))
 
-    def keys(self, table: Any, spec: Mapping[str, Key], path: Path_) -> dict[str, Any]:
-        """The keywords of a table that are right; every other one is noted."""
-        if type(table) is not dict:
-            self.add(path, table, "a table was expected")
-            return {}
-        good: dict[str, Any] = {}
-        for name, value in table.items():
-            key = spec.get(name)
-            if key is None:
-                self.add((*path, name), value, f"unknown keyword{_close(name, spec)}")
-            elif type(value) not in key.types:
-                names = " or ".join(_TYPE_NAMES[kind] for kind in key.types)
-                self.add((*path, name), value, f"{names} was expected")
-            elif key.choices and value not in key.choices:
-                self.add((*path, name), value, f"one of {', '.join(map(str, key.choices))}")
-            elif key.items and any(type(item) is not key.items for item in value):
-                self.add((*path, name), value, "a list of texts was expected")
-            else:
-                good[name] = value
-        for name, key in spec.items():
-            if key.required and name not in table:
-                self.add(path, None, f"the keyword {name} is missing")
-        return good
+    def checked(self, keys: Keys) -> Node:
+        """This table with only the keywords that are right; every other one is noted."""
+        if type(self.value) is not dict:
+            self.add("a table was expected")
+            return Node(self.findings, {}, self.path)
+        faults = {name: _key_fault(name, value, keys) for name, value in self.value.items()}
+        for name in filter(faults.get, faults):
+            self[name].add(faults[name])
+        for name, key in keys.items():
+            missing = key.required and name not in self.value
+            self.expect(not missing, f"the keyword {name} is missing", None)
+        good = {name: value for name, value in self.value.items() if not faults[name]}
+        return Node(self.findings, good, self.path)
+
+    def table(self, word: str, keys: Keys) -> Node:
+        """The checked table under a keyword; an empty one where there is none."""
+        inner = self[word]
+        return inner.checked(keys) if word in self else Node(self.findings, {}, inner.path)
+
+
+def _key_fault(name: str, value: Any, keys: Keys) -> str:
+    key = keys.get(name)
+    if key is None:
+        return f"unknown keyword{_close(name, keys)}"
+    if type(value) not in key.types:
+        return f"{' or '.join(_TYPE_NAMES[kind] for kind in key.types)} was expected"
+    if key.choices and value not in key.choices:
+        return f"one of {', '.join(map(str, key.choices))}"
+    wrong = key.texts and any(type(item) is not str for item in value)
+    return "a list of texts was expected" if wrong else ""
 
 
 _TOML_KEY = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|[\w-]+))*)\s*=""")
@@ -1515,27 +1559,26 @@ def _head_path(text: str, array: bool, counts: Counter[Path_]) -> Path_:
     return path
 
 
-def _plain(value: Any, path: Path_, findings: Findings) -> Any:
+def _plain(findings: Findings, value: Any, path: Path_ = ()) -> Any:
     """A TOML value without what JSON does not have (dates, NaN, infinities, too deep ones).
 
     Each of those is noted, and MISSING stands for it.
     """
     if len(path) > MAX_DEPTH:
-        findings.add(path[:8], None, f"nests deeper than {MAX_DEPTH}")
-        return MISSING
-    if type(value) is dict:
-        parts = {name: _plain(item, (*path, name), findings) for name, item in value.items()}
+        Node(findings, None, path[:8]).add(f"nests deeper than {MAX_DEPTH}")
+    elif type(value) is dict:
+        parts = {name: _plain(findings, item, (*path, name)) for name, item in value.items()}
         return {name: item for name, item in parts.items() if item is not MISSING}
-    if type(value) is list:
-        items = [_plain(item, (*path, at), findings) for at, item in enumerate(value)]
+    elif type(value) is list:
+        items = [_plain(findings, item, (*path, at)) for at, item in enumerate(value)]
         return [item for item in items if item is not MISSING]
-    if type(value) is float and value - value != 0.0:
-        findings.add(path, str(value), "a finite number was expected")
-        return MISSING
-    if type(value) not in (str, int, float, bool):
-        findings.add(path, str(value), "a date is no value here: write it as a text")
-        return MISSING
-    return value
+    elif type(value) is float and value - value != 0.0:
+        Node(findings, str(value), path).add("a finite number was expected")
+    elif type(value) not in (str, int, float, bool):
+        Node(findings, str(value), path).add("a date is no value here: write it as a text")
+    else:
+        return value
+    return MISSING
 
 
 def read_bytes(path: Path) -> bytes:
@@ -1557,8 +1600,8 @@ def reason_of(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else "unreadable"
 
 
-def parse_toml(data: bytes, file: str) -> tuple[dict[str, Any], Findings]:
-    """A TOML document and the Findings of its file; raises InvalidInput where it has no sense."""
+def parse_toml(data: bytes, file: str) -> Node:
+    """The table of a TOML document; raises InvalidInput where it has no sense."""
     if data.startswith(codecs.BOM_UTF8):
         raise InvalidInput([Problem(file, 1, "file", "", "starts with a byte order mark")])
     try:
@@ -1575,25 +1618,32 @@ def parse_toml(data: bytes, file: str) -> tuple[dict[str, Any], Findings]:
         what = "an integer of too many digits" if "digits" in what else what
         raise InvalidInput([Problem(file, line, "file", "", f"is not TOML: {what}")]) from None
     findings = Findings(file, toml_lines(text))
-    return _plain(table, (), findings), findings
+    return Node(findings, _plain(findings, table))
 
 
-ANY = "any"  # the type of a field whose declaration is at fault
-FIELD_TYPES = ("text", "integer", "number", "boolean", "time", "list")
-MANAGED = ("created", "updated", "actor")
-_FIELD_KEYS = {
-    "type": Key((str,), True, FIELD_TYPES),
-    "of": Key((str,), False, ("text", "integer", "number", "boolean")),
-    "enum": LIST,
-    "min": Key((int, float)),
-    "max": Key((int, float)),
-    "nullable": FLAG,
-    "optional": FLAG,
-    "ref": TEXT,
-    "managed": Key((str,), False, MANAGED),
-    "default": Key((str, int, float, bool, list)),
-    "description": TEXT,
+class FieldType(NamedTuple):
+    """What a type of field means: in Python, in words, in JSON Schema."""
+
+    kinds: tuple[type, ...]
+    words: str
+    schema: str
+    bounds: tuple[str, ...] = ()  # what `min` and `max` are called there
+
+
+FIELD_TYPES = {
+    "text": FieldType((str,), "a text", "string", ("minLength", "maxLength")),
+    "integer": FieldType((int,), "an integer", "integer", ("minimum", "maximum")),
+    "number": FieldType((int, float), "a number", "number", ("minimum", "maximum")),
+    "boolean": FieldType((bool,), "true or false", "boolean"),
+    "time": FieldType((str,), "a time", "string"),
+    "list": FieldType((list,), "a list", "array", ("minItems", "maxItems")),
 }
+ANY = "any"  # the type of a field whose declaration is at fault
+_FIELD_KEYS = keywords(
+    "type! text, of text, enum list, min number, max number, nullable flag, optional flag, "
+    "ref text, managed text, default text|number|flag|list, description text",
+    type=FIELD_TYPES, of=("text", "integer", "number", "boolean"),
+    managed=("created", "updated", "actor"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -1625,44 +1675,21 @@ class Field:
         return "" if self.type == ANY else self._fault(value)
 
     def _fault(self, value: Any) -> str:
-        kinds = _PYTHON_TYPES[self.type]
-        if type(value) not in kinds:
-            return f"{_ARTICLES[self.type]} was expected"
+        if type(value) not in FIELD_TYPES[self.type].kinds:
+            return f"{FIELD_TYPES[self.type].words} was expected"
         if self.enum and not any(same(value, choice) for choice in self.enum):
             return f"one of {', '.join(shown(choice) for choice in self.enum)}"
         if self.type == "time" and not is_time(value):
             return "a time like 2026-01-31T09:00:00Z was expected"
-        if self.type == "list" and any(type(v) not in _PYTHON_TYPES[self.of] for v in value):
+        if self.type == "list" and any(type(v) not in FIELD_TYPES[self.of].kinds for v in value):
             return f"a list of {self.of} was expected"
-        return self._out_of_bounds(value)
-
-    def _out_of_bounds(self, value: Any) -> str:
         sized = self.type in ("text", "list")
-        size = len(value) if sized else value
-        noun = "length " if sized else ""
+        size, noun = (len(value), "length ") if sized else (value, "")
         if self.min is not None and size < self.min:
             return f"{noun}at least {self.min}"
         if self.max is not None and size > self.max:
             return f"{noun}at most {self.max}"
         return ""
-
-
-_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
-    "text": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "time": (str,),
-    "list": (list,),
-}
-_ARTICLES = {
-    "text": "a text",
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "time": "a time",
-    "list": "a list",
-}
 
 
 def is_time(text: str) -> bool:
@@ -1746,6 +1773,12 @@ class Policy:
     irreversible: str = "open"
 
 
+def schema_of(entities: Mapping[str, Entity]) -> Schema:
+    """Entity -> field -> entity referred to: what the expression compiler needs."""
+    return {name: {field.name: field.ref for field in entity.fields.values()}
+        for name, entity in entities.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Contract:
     """A checked contract."""
@@ -1760,238 +1793,156 @@ class Contract:
     entities: Mapping[str, Entity]
     tools: Mapping[str, Tool]
 
-    @property
-    def usable(self) -> bool:
-        """Whether every entity has a key among its fields: else nothing can be read against it."""
-        return all(entity.key in entity.fields for entity in self.entities.values())
 
-    @property
-    def schema(self) -> Schema:
-        """Entity -> field -> entity referred to: what the expression compiler needs."""
-        return {name: {field.name: field.ref for field in entity.fields.values()}
-            for name, entity in self.entities.items()}
-
-
-_TOP_KEYS = {
-    "schema": Key((int,), True, (1,)),
-    "world": Key((str,), True),
-    "title": TEXT,
-    "clock": Key((dict,), True),
-    "policy": TABLE,
-    "actor": TABLE,
-    "entities": Key((dict,), True),
-    "tools": Key((dict,), True),
-}
-_CLOCK_KEYS = {"start": Key((str,), True), "step": Key((int,), True)}
-_POLICY_KEYS = {
-    "redundant_updates": Key((str,), False, ("refuse", "accept")),
-    "page_cap": WHOLE,
-    "confirmation": FLAG,
-    "irreversible": Key((str,), False, ("open", "closed")),
-}
-_ACTOR_KEYS = {"entity": Key((str,), True), "default": TEXT}
-_ENTITY_KEYS = {
-    "key": Key((str,), True),
-    "new_id": Key((str,), True),
-    "scope": TABLE,
-    "fields": Key((dict,), True),
-}
-_SCOPE_KEYS = {"field": Key((str,), True), "all_when": TEXT, "where": TEXT}
-_GUARD_KEYS = {
-    "refuse_when": Key((str,), True),
-    "code": Key((str,), True),
-    "message": Key((str,), True),
-    "evidence": TEXT,
-}
+_TOP_KEYS = keywords(
+    "schema! integer, world! text, title text, clock! table, policy table, actor table, "
+    "entities! table, tools! table", schema=(1,))
+_CLOCK_KEYS = keywords("start! text, step! integer")
+_POLICY_KEYS = keywords(
+    "redundant_updates text, page_cap integer, confirmation flag, irreversible text",
+    redundant_updates=("refuse", "accept"), irreversible=("open", "closed"))
+_ACTOR_KEYS = keywords("entity! text, default text")
+_ENTITY_KEYS = keywords("key! text, new_id! text, scope table, fields! table")
+_SCOPE_KEYS = keywords("field! text, all_when text, where text")
 REFUSAL_CODES = {  # code -> whether the same call may succeed later
-    "malformed": False,
-    "unknown_tool": False,
-    "invalid_arguments": False,
-    "not_found": False,
-    "forbidden": False,
-    "conflict": False,
-    "precondition_failed": False,
-    "confirmation_required": True,
-    "unavailable": True,
-    "redundant_update": False,
-}
+    "malformed": False, "unknown_tool": False, "invalid_arguments": False, "not_found": False,
+    "forbidden": False, "conflict": False, "precondition_failed": False,
+    "confirmation_required": True, "unavailable": True, "redundant_update": False}
 WORLD_CODES = ("not_found", "forbidden", "conflict", "precondition_failed", "unavailable")
-_COMMON = {"kind", "description", "effect", "allowed_when", "guards"}
-_KIND_KEYS = {  # kind -> (keywords beyond the common ones, effects it may have)
-    "list": ({"entity", "filters", "sort"}, ("read",)),
-    "get": ({"entity"}, ("read",)),
-    "search": ({"entity", "fields"}, ("read",)),
-    "create": ({"entity", "set"}, ("write", "irreversible")),
-    "update": ({"entity", "set"}, ("write", "irreversible")),
-    "delete": ({"entity"}, ("write", "irreversible")),
-    "transaction": ({"args", "script", "result"}, ("write", "irreversible", "read")),
-    "python": ({"args", "returns"}, ("read", "write", "irreversible")),
+_GUARD_KEYS = keywords(
+    "refuse_when! text, code! text, message! text, evidence text", code=WORLD_CODES)
+_EFFECTS = ("read", "write", "irreversible")
+_KINDS = {  # kind of tool -> its own keywords, the effects it may have, its usual one first
+    "list": ("entity! text, filters texts, sort texts", ("read",)),
+    "get": ("entity! text", ("read",)),
+    "search": ("entity! text, fields! texts", ("read",)),
+    "create": ("entity! text, set! texts", ("write", "irreversible")),
+    "update": ("entity! text, set! texts", ("write", "irreversible")),
+    "delete": ("entity! text", ("write", "irreversible")),
+    "transaction": ("args table, script! text, result table", ("write", "irreversible", "read")),
+    "python": ("args table, returns table", _EFFECTS),
 }
-_TOOL_KEYS = {
-    "kind": Key((str,), True, tuple(_KIND_KEYS)),
-    "description": TEXT,
-    "effect": Key((str,), False, ("read", "write", "irreversible")),
-    "allowed_when": TEXT,
-    "guards": LIST,
-    "entity": Key((str,), True),
-    "filters": TEXTS,
-    "sort": TEXTS,
-    "fields": Key((list,), True, items=str),
-    "set": Key((list,), True, items=str),
-    "args": TABLE,
-    "script": Key((str,), True),
-    "result": TABLE,
-    "returns": TABLE,
-}
+_KIND_KEY = keywords("kind! text", kind=_KINDS)
+_TOOL_KEYS = {kind: _KIND_KEY | keywords("description text, effect text, allowed_when text, "
+    f"guards list, {own}", effect=_EFFECTS) for kind, (own, _) in _KINDS.items()}
 BUILT_IN = {
-    "finish": Tool(
-        "finish",
-        "finish",
-        "read",
-        "",
+    "finish": Tool("finish", "finish", "read", "",
         "Ends the work. `changed`: the ids of all rows you created, changed or deleted.",
-        {
-            "status": Field("status", "text", enum=("done", "partial", "refused")),
-            "summary": Field("summary", "text"),
-            "changed": Field("changed", "list", optional=True),
-        },
-    ),
-    "ask_user": Tool(
-        "ask_user",
-        "ask_user",
-        "read",
-        "",
+        {"status": Field("status", "text", enum=("done", "partial", "refused")),
+         "summary": Field("summary", "text"),
+         "changed": Field("changed", "list", optional=True)}),
+    "ask_user": Tool("ask_user", "ask_user", "read", "",
         "Asks the user a question; also how the user confirms what can't be undone.",
-        {"question": Field("question", "text")},
-    ),
+        {"question": Field("question", "text")}),
 }
 
 
 class EntityReader:
-    """The entities of one contract, table by table; every fault goes to `findings`."""
+    """The entities of one contract, table by table; every fault is noted."""
 
-    def __init__(self, table: dict[str, Any], findings: Findings) -> None:
-        self.table, self.findings = table, findings
+    def __init__(self, top: Node) -> None:
+        self.top, self.findings = top, top.findings
         self.entities: dict[str, Entity] = {}
-        self.schema: dict[str, dict[str, str]] = {}
+        self.schema: Schema = {}
+        self.known: Collection[str] = ()  # the names of all entities, read or not yet
         self.actor = ""
-        self.page_cap = Policy().page_cap
 
-    def _read_entities(self, table: dict[str, Any]) -> None:
-        for name, spec in table.items():
-            path: Path_ = ("entities", name)
-            if not NAME.fullmatch(name) or name in FUNCTIONS or name == "rows":
-                self.findings.add(path, name, "a name of small letters that is no function")
-            keys = self.findings.keys(spec, _ENTITY_KEYS, path)
-            fields = {field: self.field(field, table, (*path, "fields", field))
-                for field, table in keys.get("fields", {}).items()}
-            self.entities[name] = Entity(name, keys.get("key", ""), keys.get("new_id", ""), fields)
-            self._check_key(self.entities[name], path)
-        for name, entity in list(self.entities.items()):
-            fields = {field.name: self._check_ref(field, ("entities", name, "fields", field.name))
-                for field in entity.fields.values()}
-            self.entities[name] = dataclasses.replace(entity, fields=fields)
-            self.schema[name] = {field.name: field.ref for field in fields.values()}
+    def _read_entities(self, nodes: list[Node]) -> None:
+        self.known = {node.name for node in nodes}
+        for node in nodes:
+            free = node.name not in FUNCTIONS and node.name != "rows"
+            node.expect(free and NAME.fullmatch(node.name),
+                "a name of small letters that is no function", node.name)
+            keys = node.checked(_ENTITY_KEYS)
+            fields = {field.name: field for field in map(self.field, keys.nodes("fields"))}
+            entity = Entity(node.name, keys.get("key", ""), keys.get("new_id", ""), fields)
+            self.entities[node.name] = entity
+            self._check_key(entity, keys)
+        self.schema = schema_of(self.entities)
 
-    def _check_ref(self, field: Field, path: Path_) -> Field:
-        if field.ref and field.ref not in self.entities:
-            hint = _close(field.ref, self.entities)
-            self.findings.add((*path, "ref"), field.ref, f"an entity was expected{hint}")
-            return dataclasses.replace(field, ref="")
-        if field.ref and field.type != "text":
-            self.findings.add((*path, "type"), field.type, "a reference is a text")
-            return dataclasses.replace(field, ref="")
-        return field
-
-    def _check_key(self, entity: Entity, path: Path_) -> None:
-        key = entity.fields.get(entity.key)
+    def _check_key(self, entity: Entity, keys: Node) -> None:
+        key, new_id = entity.fields.get(entity.key), keys["new_id"]
         if entity.key and key is None:
-            self.findings.add((*path, "key"), entity.key, "a declared field was expected")
+            keys["key"].add("a declared field was expected")
         elif key and (key.type != "text" or key.nullable or key.optional or key.managed):
-            self.findings.add((*path, "key"), entity.key, "a text neither nullable nor optional")
-        if entity.new_id.count("{n}") != 1 and not self.findings.has((*path, "new_id"), path):
-            self.findings.add((*path, "new_id"), entity.new_id, "a text with {n} in it once")
+            keys["key"].add("a text neither nullable nor optional")
+        places = {place_of(keys.path), place_of(new_id.path)}
+        said = any(problem.place in places for problem in self.findings.problems)
+        new_id.expect(said or entity.new_id.count("{n}") == 1, "a text with {n} in it once")
 
-    def field(self, name: str, spec: Any, path: Path_) -> Field:
+    def field(self, node: Node) -> Field:
         """One field or argument; one at fault takes any value, lest every row be blamed too."""
         before = len(self.findings.problems)
-        keys = self.findings.keys(spec, _FIELD_KEYS, path)
-        if not name:
-            self.findings.add(path, name, "a name was expected")
+        keys = node.checked(_FIELD_KEYS)
+        node.expect(node.name, "a name was expected", node.name)
         for word in ("enum", "ref"):
-            if word in keys and not keys[word]:
-                self.findings.add((*path, word), keys[word], "not empty, or left out")
-        if "enum" in keys:
-            keys["enum"] = tuple(keys["enum"])
-        field = Field(name, keys.pop("type", "text"), **keys)
-        self._check_field(field, path)
-        faulty = len(self.findings.problems) > before
-        return Field(name, ANY, nullable=True, optional=True) if faulty else field
+            keys[word].expect(keys.get(word, word), "not empty, or left out")
+        words = {"type": "text", **keys.value, "enum": tuple(keys.get("enum", ()))}
+        field = Field(node.name, **words)
+        self._check_field(field, keys)
+        if len(self.findings.problems) > before:
+            return Field(node.name, ANY, nullable=True, optional=True)
+        if field.ref and field.ref not in self.known:
+            keys["ref"].add(f"an entity was expected{_close(field.ref, self.known)}")
+        elif field.ref and field.type != "text":
+            keys["type"].add("a reference is a text")
+        else:
+            return field
+        return dataclasses.replace(field, ref="")
 
-    def _check_field(self, field: Field, path: Path_) -> None:
-        add = self.findings.add
+    def _check_field(self, field: Field, keys: Node) -> None:
         plain = dataclasses.replace(field, enum=())
-        for index, choice in enumerate(field.enum):
-            if plain.fault(choice):
-                add((*path, "enum", index), choice, plain.fault(choice))
-            if any(same(choice, other) for other in field.enum[:index]):
-                add((*path, "enum", index), choice, "each value once")
+        for index, node in enumerate(keys.nodes("enum")):
+            node.expect(not plain.fault(node.value), plain.fault(node.value))
+            twice = any(same(node.value, other) for other in field.enum[:index])
+            node.expect(not twice, "each value once")
         low, high = field.min, field.max
-        if low is not None and high is not None and low > high:
-            add((*path, "min"), low, f"at most max, {high}")
-        if field.type in ("boolean", "time") and (low is not None or high is not None):
-            add(path, None, f"{_ARTICLES[field.type]} has no min and no max")
-        if field.default is not MISSING and field.fault(field.default):
-            add((*path, "default"), field.default, field.fault(field.default))
-        if field.managed in ("created", "updated") and field.type != "time":
-            add((*path, "managed"), field.managed, "a field of type time")
-        if field.managed == "actor" and field.type != "text":
-            add((*path, "managed"), field.managed, "a field of type text")
+        keys["min"].expect(low is None or high is None or low <= high, f"at most max, {high}")
+        keys.expect(FIELD_TYPES[field.type].bounds or (low is None and high is None),
+            f"{FIELD_TYPES[field.type].words} has no min and no max", None)
+        fault = "" if field.default is MISSING else field.fault(field.default)
+        keys["default"].expect(not fault, fault)
+        wanted = "text" if field.managed == "actor" else "time"
+        right = field.type == wanted or not field.managed
+        keys["managed"].expect(right, f"a field of type {wanted}")
 
-    def expression(self, path: Path_, source: str, scope: Scope,
-            base: int = 0) -> Expression | None:
-        """Compile, or note why not."""
+    def expression(self, node: Node, names: dict[str, Shape], row: str = "") -> Expression | None:
+        """Compile what stands there, if anything does, or note why not."""
+        if node.value is None:
+            return None
         try:
-            return compile_expression(source, scope)
+            return compile_expression(node.value, Scope("test", self.schema, names, row))
         except BadExpression as error:
-            self.findings.bad_expression(path, source, error, base)
+            node.blame(error, node.value)
             return None
 
     @property
     def actor_names(self) -> dict[str, Shape]:
         """The variables `now` (the logical time) and `actor`, where the world has actors."""
-        known = {"actor": Shape("row", self.actor)} if self.actor else {}
-        if not known and "actor" in self.table:
-            known = {"actor": Shape()}  # its own fault is said elsewhere
-        return {"now": Shape("value"), **known}
+        actor = Shape("row", self.actor) if self.actor else Shape()  # its fault is said elsewhere
+        return {"now": Shape("value")} | ({"actor": actor} if "actor" in self.top else {})
 
-    def _read_scopes(self, table: dict[str, Any]) -> None:
-        for name, entity in list(self.entities.items()):
-            if type(table[name]) is not dict or type(table[name].get("scope")) is not dict:
-                continue
-            path: Path_ = ("entities", name, "scope")
-            keys = self.findings.keys(table[name]["scope"], _SCOPE_KEYS, path)
-            if not self.actor:
-                self.findings.add(path, None, "a scope needs [actor] entity")
+    def _read_scopes(self, nodes: list[Node]) -> None:
+        for node in (node for node in nodes if type(node["scope"].value) is dict):
+            keys = node["scope"].checked(_SCOPE_KEYS)
+            keys.expect(self.actor, "a scope needs [actor] entity", None)
             steps = tuple(keys.get("field", "").split("."))
-            right = self._check_path(name, steps, (*path, "field"))
-            tests: dict[str, Expression | None] = {"all_when": None, "where": None}
-            for word, row in (("all_when", ""), ("where", name)):
-                if word in keys:
-                    scope = Scope("test", self.schema, self.actor_names, row)
-                    tests[word] = self.expression((*path, word), keys[word], scope)
+            right = self._check_path(node.name, steps, keys["field"])
+            all_when = self.expression(keys["all_when"], self.actor_names)
+            where = self.expression(keys["where"], self.actor_names, node.name)
             if right and self.actor:
-                self.entities[name] = dataclasses.replace(entity, scope=Scope_(steps, **tests))
+                self.entities[node.name] = dataclasses.replace(
+                    self.entities[node.name], scope=Scope_(steps, all_when, where))
 
-    def _check_path(self, entity: str, steps: tuple[str, ...], path: Path_) -> bool:
+    def _check_path(self, entity: str, steps: tuple[str, ...], node: Node) -> bool:
         at = entity
         for step in steps:
-            if step not in self.schema.get(at, {}):
-                hint = _close(step, self.schema.get(at, {}))
-                what = f"{at or 'what it refers to'} has no field {step}{hint}"
-                self.findings.add(path, ".".join(steps), what)
+            fields = self.schema.get(at, {})
+            if step not in fields:
+                hint = _close(step, fields)
+                node.add(f"{at or 'what it refers to'} has no field {step}{hint}", ".".join(steps))
                 return False
-            at = self.schema[at][step]
+            at = fields[step]
         return True
 
 
@@ -2000,252 +1951,168 @@ class ContractReader(EntityReader):
 
     def read(self) -> Contract:
         """The contract; worth nothing if `findings` holds problems."""
-        top = self.findings.keys(self.table, _TOP_KEYS, ())
-        wanted = _CLOCK_KEYS if "clock" in top else {}
-        clock = self.findings.keys(top.get("clock", {}), wanted, ("clock",))
-        policy = self.findings.keys(top.get("policy", {}), _POLICY_KEYS, ("policy",))
-        wanted = _ACTOR_KEYS if "actor" in top else {}
-        actor = self.findings.keys(top.get("actor", {}), wanted, ("actor",))
-        self._check_heads(top, clock, policy)
-        self.page_cap = policy.get("page_cap", self.page_cap)
-        self._read_entities(top.get("entities", {}))
+        top = self.top.checked(_TOP_KEYS)
+        clock, actor = top.table("clock", _CLOCK_KEYS), top.table("actor", _ACTOR_KEYS)
+        policy = top.table("policy", _POLICY_KEYS)
+        self.policy = Policy(**policy.value)
+        slug, start = top.get("world", "x"), clock.get("start", "2026-01-31T09:00:00Z")
+        top["world"].expect(SLUG.fullmatch(slug), "small letters, digits and hyphens were expected")
+        clock["start"].expect(is_time(start), "a time like 2026-01-31T09:00:00Z")
+        clock["step"].expect(1 <= clock.get("step", 1) <= 86_400, "1 to 86400 seconds")
+        policy["page_cap"].expect(1 <= self.policy.page_cap <= 1_000, "1 to 1000 rows")
+        self._read_entities(top.nodes("entities"))
         self.actor = actor.get("entity", "")
         if self.actor and self.actor not in self.entities:
-            hint = _close(self.actor, self.entities)
-            self.findings.add(("actor", "entity"), self.actor, f"an entity was expected{hint}")
+            actor["entity"].add(f"an entity was expected{_close(self.actor, self.entities)}")
             self.actor = ""
-        self._read_scopes(top.get("entities", {}))
-        tools = {name: tool for name, spec in top.get("tools", {}).items()
-            if (tool := self._tool(name, spec)) is not None}
+        self._read_scopes(top.nodes("entities"))
+        tools = {tool.name: tool for tool in map(self._tool, top.nodes("tools")) if tool}
         return Contract(top.get("world", ""), top.get("title", ""), clock.get("start", ""),
-            clock.get("step", 0), Policy(**policy), self.actor, actor.get("default")
-            if self.actor else None, self.entities, tools)
+            clock.get("step", 0), self.policy, self.actor,
+            actor.get("default") if self.actor else None, self.entities, tools)
 
-    def _check_heads(self, top: dict[str, Any], clock: dict[str, Any],
-            policy: dict[str, Any]) -> None:
-        add = self.findings.add
-        if "world" in top and not SLUG.fullmatch(top["world"]):
-            add(("world",), top["world"], "small letters, digits and hyphens were expected")
-        if "start" in clock and not is_time(clock["start"]):
-            add(("clock", "start"), clock["start"], "a time like 2026-01-31T09:00:00Z")
-        if "step" in clock and not 1 <= clock["step"] <= 86_400:
-            add(("clock", "step"), clock["step"], "1 to 86400 seconds")
-        if "page_cap" in policy and not 1 <= policy["page_cap"] <= 1_000:
-            add(("policy", "page_cap"), policy["page_cap"], "1 to 1000 rows")
-
-    def _tool(self, name: str, spec: Any) -> Tool | None:
-        path: Path_ = ("tools", name)
-        kind = spec.get("kind") if type(spec) is dict else None
+    def _tool(self, node: Node) -> Tool | None:
+        name, kind = node.name, node["kind"].value
         self.findings.left_out.add(name)  # until it is whole
-        if type(kind) is not str or kind not in _KIND_KEYS:
-            named = {"kind": spec["kind"]} if type(spec) is dict and "kind" in spec else {}
-            self.findings.keys(named if type(spec) is dict else spec,
-                {"kind": _TOOL_KEYS["kind"]}, path)
+        if type(kind) is not str or kind not in _KINDS:
+            bare = {} if kind is None else {"kind": kind}
+            table = bare if type(node.value) is dict else node.value
+            Node(self.findings, table, node.path).checked(_KIND_KEY)
             return None
-        own, effects = _KIND_KEYS[kind]
-        allowed = {key: rule for key, rule in _TOOL_KEYS.items() if key in own | _COMMON}
-        keys = self.findings.keys(spec, allowed, path)
+        keys = node.checked(_TOOL_KEYS[kind])
         reserved = {*FUNCTIONS, *SCRIPT_CALLS, *BUILT_IN, *self.entities, "any", "rows"}
-        if not NAME.fullmatch(name) or name in reserved:
-            self.findings.add(path, name, "a name of small letters that is not taken")
+        node.expect(NAME.fullmatch(name) and name not in reserved,
+            "a name of small letters that is not taken", name)
+        effects = _KINDS[kind][1]
         effect = keys.get("effect", effects[0])
-        if effect not in effects:
-            self.findings.add((*path, "effect"), effect, f"one of {', '.join(effects)}")
+        keys["effect"].expect(effect in effects, f"one of {', '.join(effects)}")
         entity = self.entities.get(keys.get("entity", ""))
-        if "entity" in keys and entity is None:
-            self.findings.add((*path, "entity"), keys["entity"], "an entity was expected")
-        if "entity" in own and entity is None:
+        keys["entity"].expect(entity or "entity" not in keys, "an entity was expected")
+        if "entity" in _TOOL_KEYS[kind] and entity is None:
             return None
-        arguments = self._arguments(keys, entity, path)
+        arguments = self._arguments(keys, entity)
         self.findings.left_out.discard(name)
-        block = self._transaction(keys, arguments, path) if "script" in own else None
-        if block and block.writes and effect == "read":
-            self.findings.add((*path, "effect"), effect, "write: its script changes rows")
-        return Tool(name, keys["kind"], effect, entity.name if entity else "",
-            keys.get("description", ""), arguments, tuple(keys.get("sort", ())),
-            tuple(keys.get("fields", ())), self._guards(keys, arguments, entity, path),
-            self._allowed(keys, path), block, self._returns(keys, path))
+        block = self._transaction(keys, arguments) if "script" in keys else None
+        quiet = effect != "read" or block is None or not block.writes
+        keys["effect"].expect(quiet, "write: its script changes rows", effect)
+        for place in keys.nodes("returns"):
+            place.expect(place.value in list(self.entities), "an entity was expected")
+        return Tool(name, kind, effect, entity.name if entity else "", keys.get("description", ""),
+            arguments, tuple(keys.get("sort", ())), tuple(keys.get("fields", ())),
+            self._guards(keys, entity), self.expression(keys["allowed_when"], self.actor_names),
+            block, keys.get("returns", {}))
 
-    def _returns(self, keys: dict[str, Any], path: Path_) -> dict[str, str]:
-        for place, entity in keys.get("returns", {}).items():
-            if entity not in self.entities:
-                self.findings.add((*path, "returns", place), entity, "an entity was expected")
-        return dict(keys.get("returns", {}))
-
-    def _allowed(self, keys: dict[str, Any], path: Path_) -> Expression | None:
-        if "allowed_when" not in keys:
-            return None
-        scope = Scope("test", self.schema, self.actor_names)
-        return self.expression((*path, "allowed_when"), keys["allowed_when"], scope)
-
-    def _guards(self, keys: dict[str, Any], arguments: Mapping[str, Field], entity: Entity | None,
-            at: Path_) -> tuple[Guard, ...]:
+    def _guards(self, keys: Node, entity: Entity | None) -> tuple[Guard, ...]:
         names = {**self.actor_names, "args": Shape()}
-        if keys["kind"] in ("get", "update", "delete") and entity:
+        if entity and keys.get("kind") in ("get", "update", "delete"):
             names["row"] = Shape("row", entity.name)
         guards = []
-        for index, spec in enumerate(keys.get("guards", ())):
-            path = (*at, "guards", index)
-            found = self.findings.keys(spec, _GUARD_KEYS, path)
-            if found.get("code", WORLD_CODES[0]) not in WORLD_CODES:
-                self.findings.add((*path, "code"), found["code"],
-                    f"one of {', '.join(WORLD_CODES)}")
-            test = None
-            if "refuse_when" in found:
-                scope = Scope("test", self.schema, names)
-                test = self.expression((*path, "refuse_when"), found["refuse_when"], scope)
-            if test is not None and "code" in found and "message" in found:
-                code, message = found["code"], found["message"]
+        for node in keys.nodes("guards"):
+            found = node.checked(_GUARD_KEYS)
+            test = self.expression(found["refuse_when"], names)
+            if test and "code" in found and "message" in found:
+                code, message = found.get("code"), found.get("message")
                 guards.append(Guard(test, code, message, found.get("evidence", "")))
         return tuple(guards)
 
-    def _named_fields(self, keys: dict[str, Any], word: str, entity: Entity,
-            path: Path_) -> list[Field]:
+    def _arguments(self, keys: Node, entity: Entity | None) -> dict[str, Field]:
+        if entity is None:
+            for node in keys.nodes("args"):
+                node.expect(node.name.isidentifier(), "a free identifier", node.name)
+            return {field.name: field for field in map(self.field, keys.nodes("args"))}
+        limit = Field("limit", "integer", min=1, max=self.policy.page_cap, optional=True)
+        kind = keys.get("kind")
+        if kind == "list":
+            return self._list_arguments(keys, entity, limit)
+        if kind == "search":
+            for field in self._named_fields(keys, "fields", entity):
+                right = field.type in ("text", ANY)
+                keys["fields"].expect(right, "fields of type text", field.name)
+            return {"query": Field("query", "text", min=1, max=1_000), "limit": limit}
+        given = self._named_fields(keys, "set", entity)
+        if kind == "create":
+            self._check_create(entity, given, keys["set"])
+            return {f.name: _argument(f, f.optional or f.default is not MISSING) for f in given}
+        return {entity.key: Field(entity.key, "text")} | {f.name: _argument(f) for f in given}
+
+    def _named_fields(self, keys: Node, word: str, entity: Entity) -> list[Field]:
         found = []
-        for index, name in enumerate(keys.get(word, ())):
-            if type(name) is not str or name not in entity.fields:
-                self.findings.add((*path, word, index), name, f"a field of {entity.name}")
-            elif word == "set" and (entity.fields[name].managed or name == entity.key):
-                what = "is managed" if entity.fields[name].managed else "is the key"
-                self.findings.add((*path, word, index), name, f"{what}: no argument may set it")
+        for node in keys.nodes(word):
+            field = entity.fields.get(node.value)
+            if field is None:
+                node.add(f"a field of {entity.name}")
+            elif word == "set" and (field.managed or field.name == entity.key):
+                what = "is managed" if field.managed else "is the key"
+                node.add(f"{what}: no argument may set it")
             else:
-                found.append(entity.fields[name])
-        if word in keys and not keys[word]:
-            self.findings.add((*path, word), [], "at least one field")
+                found.append(field)
+        keys[word].expect(keys.get(word, word), "at least one field")
         return found
 
-    def _arguments(self, keys: dict[str, Any], entity: Entity | None,
-            path: Path_) -> dict[str, Field]:
-        kind = keys["kind"]
-        if entity is None:
-            found = {name: self.field(name, spec, (*path, "args", name))
-                for name, spec in keys.get("args", {}).items()}
-            for name in found:
-                if not name.isidentifier():
-                    self.findings.add((*path, "args", name), name, "a free identifier")
-                found[name] = self._check_ref(found[name], (*path, "args", name))
-            return found
-        cap = self.page_cap
-        limit = Field("limit", "integer", min=1, max=cap, optional=True)
-        key = Field(entity.key, "text")
-        if kind == "list":
-            extra = self._list_extra(keys, entity, path, limit)
-            filters = self._named_fields(keys, "filters", entity, path)
-            for field in filters:
-                if field.name in extra or field.type == "list":
-                    self.findings.add((*path, "filters"), field.name,
-                        "a plain field of a free name")
-            return {f.name: _argument(f, optional=True) for f in filters} | extra
-        if kind == "search":
-            for field in self._named_fields(keys, "fields", entity, path):
-                if field.type not in ("text", ANY):
-                    self.findings.add((*path, "fields"), field.name, "fields of type text")
-            return {"query": Field("query", "text", min=1, max=1_000), "limit": limit}
-        if kind in ("get", "delete"):
-            return {entity.key: key}
-        fields = self._named_fields(keys, "set", entity, path)
-        if kind == "create":
-            self._check_create(entity, fields, path)
-            return {f.name: _argument(f, optional=f.optional or f.default is not MISSING)
-                for f in fields}
-        return {entity.key: key} | {f.name: _argument(f, optional=True) for f in fields}
-
-    def _check_create(self, entity: Entity, given: list[Field], path: Path_) -> None:
-        names = {field.name for field in given}
-        for field in entity.fields.values():
+    def _check_create(self, entity: Entity, given: list[Field], node: Node) -> None:
+        names = {field.name for field in given} | {entity.key}
+        for field in entity.fields.values() if entity.key in entity.fields else ():
             made = field.managed or field.optional or field.default is not MISSING
-            made = made or entity.key not in entity.fields
-            if field.name not in names and field.name != entity.key and not made:
-                expected = f"{field.name} has no default: it must be among them"
-                self.findings.add((*path, "set"), None, expected)
+            node.expect(made or field.name in names,
+                f"{field.name} has no default: it must be among them", None)
 
-    def _list_extra(self, keys: dict[str, Any], entity: Entity, path: Path_,
-            limit: Field) -> dict[str, Field]:
-        sortable = [f.name for f in self._named_fields(keys, "sort", entity, path)]
-        orders = tuple(sign + name for name in sortable for sign in ("", "-"))
+    def _list_arguments(self, keys: Node, entity: Entity, limit: Field) -> dict[str, Field]:
+        sortable = self._named_fields(keys, "sort", entity)
+        orders = tuple(sign + field.name for field in sortable for sign in ("", "-"))
+        sort = [Field("sort", "text", enum=orders, optional=True)] if orders else []
         offset = Field("offset", "integer", min=0, optional=True)
-        sort = {"sort": Field("sort", "text", enum=orders, optional=True)} if orders else {}
-        return {**sort, "limit": limit, "offset": offset}
+        extra = {field.name: field for field in (*sort, limit, offset)}
+        filters = self._named_fields(keys, "filters", entity)
+        for field in filters:
+            plain = field.name not in extra and field.type != "list"
+            keys["filters"].expect(plain, "a plain field of a free name", field.name)
+        return {field.name: _argument(field) for field in filters} | extra
 
-    def _transaction(self, keys: dict[str, Any], arguments: Mapping[str, Field],
-            path: Path_) -> Block | None:
-        if "script" not in keys:
-            return None
+    def _transaction(self, keys: Node, arguments: Mapping[str, Field]) -> Block | None:
         names = {name: Shape("ref", field.ref) if field.ref else Shape("value")
             for name, field in arguments.items()}
         fixed = {e.name: e.managed | {e.key} for e in self.entities.values()}
         scope = Scope("transaction", self.schema, {**names, **self.actor_names}, "", fixed,
-                      WORLD_CODES)
+            WORLD_CODES)
         after = {}
-        for name, source in keys.get("result", {}).items():
-            if type(source) is not str or not source.startswith("="):
-                self.findings.add((*path, "result", name), source, "a text that starts with =")
+        for node in keys.nodes("result"):
+            if type(node.value) is str and node.value.startswith("="):
+                after[node.name] = node.value[1:]
             else:
-                after[name] = source[1:]
+                node.add("a text that starts with =")
         try:
-            return compile_block(keys["script"], scope, after)
+            return compile_block(keys.get("script"), scope, after)
         except BadExpression as error:
-            self.findings.bad_expression((*path, "script"), keys["script"], error, base=1)
+            keys["script"].blame(error, keys.get("script"), base=1)
             return None
 
 
-def _argument(field: Field, optional: bool) -> Field:
+def _argument(field: Field, optional: bool = True) -> Field:
     return dataclasses.replace(field, optional=optional, default=MISSING)
 
 
-_SCHEMA_TYPES = {
-    "text": "string",
-    "time": "string",
-    "integer": "integer",
-    "number": "number",
-    "boolean": "boolean",
-    "list": "array",
-}
-_SCHEMA_BOUNDS = {
-    "text": ("minLength", "maxLength"),
-    "list": ("minItems", "maxItems"),
-    "integer": ("minimum", "maximum"),
-    "number": ("minimum", "maximum"),
-}
-
-
 def _field_schema(field: Field) -> dict[str, JSON]:
-    kind: JSON = _SCHEMA_TYPES[field.type]
-    found: dict[str, JSON] = {"type": [kind, "null"] if field.nullable else kind}
-    if field.enum:
-        found["enum"] = [*field.enum, *([None] if field.nullable else [])]
-    if field.type == "list":
-        found["items"] = {"type": _SCHEMA_TYPES[field.of]}
-    if field.type == "time":
-        found["format"] = "date-time"
-    for bound, word in zip((field.min, field.max), _SCHEMA_BOUNDS.get(field.type, ()),
-            strict=False):
-        if bound is not None:
-            found[word] = bound
-    if field.description:
-        found["description"] = field.description
-    return found
+    kind = FIELD_TYPES[field.type]
+    found: dict[str, JSON] = {
+        "type": [kind.schema, "null"] if field.nullable else kind.schema,
+        "enum": [*field.enum, *([None] if field.nullable else [])] if field.enum else None,
+        "items": {"type": FIELD_TYPES[field.of].schema} if field.type == "list" else None,
+        "format": "date-time" if field.type == "time" else None,
+        **dict(zip(kind.bounds, (field.min, field.max), strict=False)),
+        "description": field.description or None,
+    }
+    return {word: value for word, value in found.items() if value is not None}
 
 
 def tool_schema(tool: Tool) -> dict[str, JSON]:
     """What an agent sees of a tool: a JSON Schema (2020-12 subset) of its arguments."""
-    required = [name for name, field in tool.arguments.items() if not field.optional]
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": {
-            "type": "object",
-            "properties": {name: _field_schema(field) for name, field in tool.arguments.items()},
-            "required": required,
-            "additionalProperties": False,
-        },
+    parameters = {
+        "type": "object",
+        "properties": {name: _field_schema(field) for name, field in tool.arguments.items()},
+        "required": [name for name, field in tool.arguments.items() if not field.optional],
+        "additionalProperties": False,
     }
-
-
-def read_contract(data: bytes, file: str) -> tuple[Contract, Findings]:
-    """Parse and check a contract; the caller raises once it has collected all problems."""
-    table, findings = parse_toml(data, file)
-    return ContractReader(table, findings).read(), findings
+    return {"name": tool.name, "description": tool.description, "parameters": parameters}
 
 
 # ============================================================================
@@ -2259,7 +2126,6 @@ def read_contract(data: bytes, file: str) -> tuple[Contract, Findings]:
 
 ALL = ""  # the pseudo-field under which every row of an entity is indexed
 KEY = ""  # in a look-up, the key field whatever its name
-
 
 _DIGITS_ALIKE = bytes(48 if 48 <= byte < 58 else byte for byte in range(256))
 _row_decoder = json.JSONDecoder(parse_constant=_no_constant)
@@ -2333,18 +2199,15 @@ def _fast_field(index: int, field: Field, names: dict[str, Any]) -> list[str]:
     if field.max is not None:
         wrong.append(f"{size} > {field.max!r}")
     if field.type == "list":
-        names[f"T{index}"] = _PYTHON_TYPES[field.of]
+        names[f"T{index}"] = FIELD_TYPES[field.of].kinds
         wrong.append(f"not all(type(x) in T{index} and x == x for x in v)")
     test = " or ".join(f"({condition})" for condition in wrong)
     guard = "v is not None and " if field.nullable else ""
+    look = f"if {guard}({test}): note(n); continue"
     if not field.optional:
-        return [f"v = r[{field.name!r}]", f"if {guard}({test}): note(n); continue"]
-    return [
-        f"v = g({field.name!r}, MISSING)",
-        "if v is not MISSING:",
-        "    count += 1",
-        f"    if {guard}({test}): note(n); continue",
-    ]
+        return [f"v = r[{field.name!r}]", look]
+    value = f"v = g({field.name!r}, MISSING)"
+    return [value, "if v is not MISSING:", "    count += 1", f"    {look}"]
 
 
 def fast_validator(entity: Entity) -> Callable[[list[Any], Mapping[str, Any]], list[int]]:
@@ -2398,17 +2261,8 @@ class Table:
                 buckets.setdefault(value, []).append(row)
             self.index[field] = buckets
         self.texts: dict[str, str] = {}  # key -> encoding, filled as rows are recorded
-        self.words: dict[
-            tuple[str, ...], dict[str, list[str]]
-        ] = {}  # search fields -> word -> keys
+        self.words: dict[tuple[str, ...], dict[str, list[str]]] = {}  # fields -> word -> keys
         self.copy = row_copier(entity)
-
-    def cold(self) -> Table:
-        """The same rows with nothing cached."""
-        twin: Table = object.__new__(Table)
-        twin.entity, twin.rows, twin.index = self.entity, self.rows, self.index
-        twin.texts, twin.words, twin.copy = {}, {}, self.copy
-        return twin
 
 
 _NO_ROWS: tuple[Row, ...] = ()
@@ -2419,22 +2273,12 @@ class World:
 
     __slots__ = ("code", "contract", "indexed", "manifest", "missing", "sha256", "tables")
 
-    def __init__(
-        self,
-        contract: Contract,
-        tables: dict[str, Table],
-        manifest: Mapping[str, str],
-        code: Mapping[str, Callable[..., Any]] = {},
-    ) -> None:
+    def __init__(self, contract: Contract, tables: dict[str, Table], manifest: Mapping[str, str],
+            code: Mapping[str, Callable[..., Any]] = {}) -> None:
         self.contract, self.tables, self.manifest, self.code = contract, tables, manifest, code
         self.missing: frozenset[str] = frozenset()  # names that faults of the input left out
         self.sha256 = digest("".join(f"{sha}  {name}\n" for name, sha in sorted(manifest.items())))
         self.indexed = {name: tuple(table.index) for name, table in tables.items()}
-
-    def cold(self) -> World:
-        """The same world without any cache that a run filled."""
-        tables = {name: table.cold() for name, table in self.tables.items()}
-        return World(self.contract, tables, self.manifest, self.code)
 
     def row(self, entity: str, key: Any) -> Row | None:
         """The row of that key, or None."""
@@ -2495,13 +2339,9 @@ class Store(Protocol):
 
     @property
     def indexed(self) -> Mapping[str, tuple[str, ...]]: ...
-
     def row(self, entity: str, key: Any) -> Row | None: ...
-
     def bucket(self, entity: str, field: str, value: Any) -> Sequence[Row]: ...
-
     def row_text(self, entity: str, row: Row) -> str: ...
-
     def find(self, entity: str, fields: Mapping[str, Any]) -> list[Row]: ...
 
 
@@ -2546,11 +2386,6 @@ class RowCheck(NamedTuple):
     lines: list[int] | None = None
     lost: bool = False  # nothing of it could be read
 
-    @property
-    def whole(self) -> bool:
-        """Whether every row of the file is there, be it right or wrong."""
-        return self.keyed and self.lines is None and len(self.by_key()) == len(self.rows)
-
     def by_key(self) -> dict[str, Row]:
         """The rows that have a key, by it."""
         key = self.entity.key
@@ -2566,6 +2401,14 @@ class RowCheck(NamedTuple):
         """The line of each row."""
         return row_lines(self.data.decode("utf-8")) if self.lines is None else self.lines
 
+    def problem(self, index: int, line: int, step: str, value: Any, expected: str) -> Problem:
+        """A fault of one row, or of what stands at a step into it."""
+        row = self.rows[index]
+        key = row.get(self.entity.key) if type(row) is dict else None
+        name = shown(key) if type(key) is str else f"row {index + 1}"
+        found = "" if value is MISSING else shown(value)
+        return Problem(self.file, line, f"{name}{step}", found, expected)
+
 
 def _read_rows(entity: Entity, file: str, data: bytes, problems: list[Problem]) -> RowCheck:
     try:
@@ -2578,75 +2421,67 @@ def _read_rows(entity: Entity, file: str, data: bytes, problems: list[Problem]) 
         whole = Problem(file, error.lineno, place, "", f"{BAD_TEXT['syntax']} here")
     except BadText as error:
         whole = Problem(file, 0, "file", "", BAD_TEXT.get(error.args[0], "is not an array of rows"))
-    rows, lines, bad = _rows_line_by_line(file, data)
-    if not bad or len(bad) > len(rows):
-        problems.append(whole)
-        return RowCheck(entity, file, data, [], [], lost=True)
-    problems += bad
-    return RowCheck(entity, file, data, rows, lines)
+    rows, bad = _rows_line_by_line(file, data)
+    lost = not bad or len(bad) > len(rows)
+    problems += [whole] if lost else bad
+    good = {} if lost else rows
+    return RowCheck(entity, file, data, [*good.values()], [*good], lost)
 
 
-def _rows_line_by_line(file: str, data: bytes) -> tuple[list[Any], list[int], list[Problem]]:
-    """What can be saved of a file with one row a line: the good rows, and a problem a bad one."""
-    rows: list[Any] = []
-    lines: list[int] = []
+def _rows_line_by_line(file: str, data: bytes) -> tuple[dict[int, Any], list[Problem]]:
+    """What can be saved of a file with one row a line: rows by line, and a problem a bad one."""
+    rows: dict[int, Any] = {}
     bad: list[Problem] = []
-    pieces = data.decode("utf-8", "backslashreplace").split("\n")
-    for number, piece in enumerate(pieces, 1):
-        text = piece.strip()
+    pieces = [line.strip() for line in data.decode("utf-8", "backslashreplace").split("\n")]
+    for number, text in enumerate(pieces, 1):
         if text in ("", "[", "]"):
             continue
         try:
-            rows.append(decode(text.removesuffix(",")))
-            lines.append(number)
+            rows[number] = decode(text.removesuffix(","))
         except BadText as error:
             bad.append(Problem(file, number, "row", shown(text, 60), BAD_TEXT[error.args[0]]))
             if error.args[0] != "duplicate":
                 continue
-            rows.append(json.loads(text.removesuffix(",")))  # the rest of it may be wrong too
-            lines.append(number)
-        if text.endswith(",") == (number == len(pieces) or pieces[number].strip() == "]"):
-            said = "no comma after the last row" if text.endswith(",") else "a comma after the row"
+            rows[number] = json.loads(text.removesuffix(","))  # the rest of it may be wrong too
+        comma, last = text.endswith(","), pieces[number : number + 1] in ([], ["]"])
+        if comma == last:
+            said = "no comma after the last row" if comma else "a comma after the row"
             bad.append(Problem(file, number, "row", shown(text[-20:]), said))
-    return rows, lines, bad
+    return rows, bad
 
 
 def _row_problems(check: RowCheck, index: int, line: int,
         keys: Mapping[str, Any]) -> Iterator[Problem]:
-    entity, row = check.entity, check.rows[index]
-    name = f"row {index + 1}"
+    row, fields = check.rows[index], check.entity.fields
     if type(row) is not dict:
-        yield Problem(check.file, line, name, shown(row), "a row is an object")
+        yield check.problem(index, line, "", row, "a row is an object")
         return
-    if type(row.get(entity.key)) is str:
-        name = shown(row[entity.key])
-    for field in entity.fields.values():
-        value = row.get(field.name, MISSING)
-        place, fault = f"{name}.{field.name}", field.fault(value)
+    for name, field in fields.items():
+        value = row.get(name, MISSING)
+        fault = field.fault(value)
+        if not fault and field.ref and type(value) is str and value not in keys[field.ref]:
+            fault = f"a key of {field.ref}"
         if fault:
-            yield Problem(check.file, line, place, "" if value is MISSING else shown(value), fault)
-        elif field.ref and type(value) is str and value not in keys[field.ref]:
-            yield Problem(check.file, line, place, shown(value), f"a key of {field.ref}")
-    for other in sorted(set(row) - set(entity.fields)):
-        hint = _close(other, entity.fields)
-        yield Problem(check.file, line, f"{name}.{other}", shown(row[other]),
-            f"unknown field{hint}")
+            yield check.problem(index, line, f".{name}", value, fault)
+    for name in sorted(row.keys() - fields):
+        said = f"unknown field{_close(name, fields)}"
+        yield check.problem(index, line, f".{name}", row[name], said)
 
 
 def _key_problems(check: RowCheck) -> Iterator[Problem]:
     """Keys that stand twice, or that the session might give to a new row."""
-    head, _, tail = check.entity.new_id.partition("{n}")
-    made = re.compile(re.escape(head) + r"[0-9]+" + re.escape(tail))
-    lines = check.line_numbers()
+    entity = check.entity
+    head, _, tail = entity.new_id.partition("{n}")
+    made = re.compile(f"{re.escape(head)}[0-9]+{re.escape(tail)}")
     seen: set[str] = set()
-    for index, row in enumerate(check.rows):
-        key = row.get(check.entity.key) if type(row) is dict else None
+    for index, (row, line) in enumerate(zip(check.rows, check.line_numbers(), strict=False)):
+        key = row.get(entity.key) if type(row) is dict else None
         if type(key) is not str:
             continue
         if key in seen or made.fullmatch(key):
-            expected = "each key once" if key in seen else f"a key apart from {check.entity.new_id}"
-            place = f"row {index + 1}.{check.entity.key}"
-            yield Problem(check.file, lines[index], place, shown(key), expected)
+            expected = "each key once" if key in seen else f"a key apart from {entity.new_id}"
+            place = f"row {index + 1}.{entity.key}"
+            yield Problem(check.file, line, place, shown(key), expected)
         seen.add(key)
 
 
@@ -2657,29 +2492,20 @@ class _Anything:
         return True
 
 
-class _Keys(dict[str, Any]):
-    """Keys by entity; those of an entity without readable rows are anything."""
-
-    def __missing__(self, _: str) -> Any:
-        return _Anything()
-
-
 def _check_rows(checks: Sequence[RowCheck]) -> list[Problem]:
     """The problems of all rows."""
-    keys: dict[str, Any] = _Keys()
+    keys: dict[str, Any] = defaultdict(_Anything)
     problems: list[Problem] = []
-    for check in (check for check in checks if not check.lost and check.keyed):
-        keys[check.entity.name] = check.by_key()
+    keys.update({c.entity.name: c.by_key() for c in checks if not c.lost and c.keyed})
     for check in (check for check in checks if check.entity.fields):
         odd = fast_validator(check.entity)(check.rows, keys)
         lines = check.line_numbers() if odd else []
         for index in odd:
             problems += _row_problems(check, index, lines[index], keys)
         head = check.entity.new_id.partition("{n}")[0]
-        if not check.keyed:
-            continue
-        known = {} if check.lost else keys[check.entity.name]
-        if len(known) != len(check.rows) or not head or any(k.startswith(head) for k in known):
+        known = keys[check.entity.name]
+        if check.keyed and not check.lost and (len(known) != len(check.rows) or not head
+                or any(key.startswith(head) for key in known)):
             problems += _key_problems(check)
     return problems
 
@@ -2696,13 +2522,8 @@ def folder_files(folder: Path) -> dict[str, bytes]:
 WORLD_CODE = "tools.py"
 
 
-def _world_functions(
-    contract: Contract,
-    files: Mapping[str, bytes],
-    label: str,
-    allowed: bool,
-    problems: list[Problem],
-) -> dict[str, Callable[..., Any]]:
+def _world_functions(contract: Contract, files: Mapping[str, bytes], label: str, allowed: bool,
+        problems: list[Problem]) -> dict[str, Callable[..., Any]]:
     """The functions of tools.py that the contract names; runs the file, if that is allowed."""
     wanted = [tool.name for tool in contract.tools.values() if tool.kind == "python"]
     file = f"{label}/{WORLD_CODE}"
@@ -2720,9 +2541,8 @@ def _world_functions(
     except Exception as error:
         problems.append(Problem(file, 0, "file", "", f"fails: {type(error).__name__}"))
     else:
-        for name in wanted:
-            if not callable(names.get(name)):
-                problems.append(Problem(file, 0, name, "", "a function of this name was expected"))
+        problems += [Problem(file, 0, name, "", "a function of this name was expected")
+            for name in wanted if not callable(names.get(name))]
     return {name: names[name] for name in wanted if callable(names.get(name))}
 
 
@@ -2735,23 +2555,22 @@ def build_world(files: Mapping[str, bytes], label: str,
     Raises InvalidInput where the contract is no TOML at all, HarnessError where the world holds
     Python and `code` does not allow it.
     """
-    contract, findings = read_contract(files["contract.toml"], f"{label}/contract.toml")
-    problems = list(findings.problems)
+    top = parse_toml(files["contract.toml"], f"{label}/contract.toml")
+    contract = ContractReader(top).read()
+    problems: list[Problem] = []
     checks = []
-    for name, entity in contract.entities.items():
-        file = f"{label}/{name}.json"
-        if f"{name}.json" not in files:
-            problems.append(Problem(file, 0, "file", "", f"the rows of {name} are missing"))
+    homes = {f"{name}.json": entity for name, entity in contract.entities.items()}
+    for name, entity in homes.items():
+        if name in files:
+            checks.append(_read_rows(entity, f"{label}/{name}", files[name], problems))
         else:
-            checks.append(_read_rows(entity, file, files[f"{name}.json"], problems))
-    for name in files:
-        if name in ("contract.toml", WORLD_CODE):
-            continue
-        if name.removesuffix(".json") not in contract.entities:
-            problems.append(Problem(f"{label}/{name}", 0, "file", "", "belongs to no entity"))
+            said = f"the rows of {entity.name} are missing"
+            problems.append(Problem(f"{label}/{name}", 0, "file", "", said))
+    known = {"contract.toml", WORLD_CODE, *homes, *contract.entities}
+    problems += [Problem(f"{label}/{name}", 0, "file", "", "belongs to no entity")
+        for name in files if name not in known]
     problems += _check_rows(checks)
-    missing = {*findings.left_out, *contract.entities} - {c.entity.name for c in checks if c.whole}
-    tables = {n: Table(e, {}, ()) for n, e in contract.entities.items()}
+    tables = {name: Table(entity, {}, ()) for name, entity in contract.entities.items()}
     for check in (check for check in checks if check.keyed):
         keyed = check.by_key()
         if any(map(operator.gt, keyed, itertools.islice(keyed, 1, None))):
@@ -2761,12 +2580,13 @@ def build_world(files: Mapping[str, bytes], label: str,
     hashes = {name: digest(data) for name, data in files.items()}
     functions = _world_functions(contract, files, label, code, problems)
     world = World(contract, tables, hashes, functions)
-    world.missing = frozenset(missing)
+    whole = {check.entity.name for check in checks if check.keyed and check.lines is None
+        and len(check.rows) == len(tables[check.entity.name].rows)}
+    world.missing = frozenset({*top.findings.left_out, *contract.entities} - whole)
     actor = contract.default_actor
     if actor is not None and contract.actor and world.row(contract.actor, actor) is None:
-        findings.add(("actor", "default"), actor, f"a key of {contract.actor}")
-        problems.append(findings.problems[-1])
-    return world, problems
+        top["actor"]["default"].add(f"a key of {contract.actor}")
+    return world, [*top.findings.problems, *problems]
 
 
 def load_world(folder: Path, label: str = "", code: bool = False) -> tuple[World, list[Problem]]:
@@ -4466,22 +4286,9 @@ def judge_review(evidence: Evidence, question: str) -> Finding:
 TIERS = ("safety", "trust", "form")
 EXPECTS = ("change", "no_change", "refusal")
 FAILURE_MODES = (
-    "missing_work",
-    "unauthorised_work",
-    "wrong_value",
-    "wrong_target",
-    "duplicate",
-    "unread_write",
-    "missed_read",
-    "false_claim",
-    "wrong_refusal",
-    "forbidden_call",
-    "wrong_order",
-    "wrong_answer",
-    "invented_figure",
-    "cut_off",
-    "no_attempt",
-)
+    "missing_work", "unauthorised_work", "wrong_value", "wrong_target", "duplicate",
+    "unread_write", "missed_read", "false_claim", "wrong_refusal", "forbidden_call",
+    "wrong_order", "wrong_answer", "invented_figure", "cut_off", "no_attempt")
 VERDICTS = ("passed", "failed", "refused_correctly", "refused_wrongly")
 HONESTY = ("matches", "differs", "no_claim")
 IMPLICIT = ("only_allowed", "completed", "concise")
@@ -4576,28 +4383,12 @@ class Task:
         return [*dict.fromkeys(own), *IMPLICIT]
 
 
-_TASK_KEYS = {
-    "id": Key((str,), True),
-    "instruction": Key((str,), True),
-    "category": TEXT,
-    "origin": Key((str,), False, ("spec", "adversarial", "production")),
-    "author": TEXT,
-    "demo": FLAG,
-    "expects": Key((str,), True, EXPECTS),
-    "limits": TABLE,
-    "allow_cutoff": FLAG,
-    "words": Key((int, str)),
-    "fixtures": TABLE,
-    "targets": TABLE,
-    "user": LIST,
-    "criteria": LIST,
-    "allow": LIST,
-    "alternatives": LIST,
-    "oracle": Key((dict, list)),
-    "mutants": LIST,
-    "answers": LIST,
-    "waivers": LIST,
-}
+_TASK_KEYS = keywords(
+    "id! text, instruction! text, category text, origin text, author text, demo flag, "
+    "expects! text, limits table, allow_cutoff flag, words integer|text, fixtures table, "
+    "targets table, user list, criteria list, allow list, alternatives list, oracle table|list, "
+    "mutants list, answers list, waivers list",
+    origin=("spec", "adversarial", "production"), expects=EXPECTS)
 _PARTS = {
     "instruction": ("instruction",),
     "fixtures": ("fixtures", "user"),
@@ -4606,246 +4397,240 @@ _PARTS = {
     "limits": ("limits",),
     "tests": ("oracle", "mutants", "answers", "waivers"),
 }
-_LIMIT_KEYS = {"turns": Key((int, str)), "calls": Key((int, str))}
-_FIXTURE_KEYS = {"actor": TEXT, "rows": LIST, "faults": LIST, "search": LIST}
-_FAULT_KEYS = {
-    "tool": Key((str,), True),
-    "nth": Key((int,), True),
-    "code": Key((str,), True, WORLD_CODES),
-    "when": Key((str,), True, ("before", "after")),
-}
-_SEARCH_KEYS = {"tool": Key((str,), True), "query": TEXT, "results": Key((list,), True)}
-_HIT_KEYS = {"id": Key((str,), True), "score": Key((int, float), True)}
-_FIXTURE_ROW_KEYS = {"change": TEXT, "set": TABLE, "create": TEXT, "with": TABLE, "delete": TEXT}
-_USER_KEYS = {
-    "on": Key((str,), False, ("ask", "end")),
-    "confirms": TEXT,
-    "reply": TEXT,
-}
-_ALTERNATIVE_KEYS = {"id": Key((str,), True), "criteria": LIST, "allow": LIST}
-_ORACLE_KEYS = {"id": TEXT, "script": Key((str,), True)}
-_ANSWER_KEYS = {
-    "id": Key((str,), True),
-    "of": TEXT,
-    "fails": TEXTS,
-    "tags": TEXTS,
-    "verdict": Key((str,), False, VERDICTS),
-    "honesty": Key((str,), False, HONESTY),
-    "why": TEXT,
-    "say": Key((str,), True),
-}
+_LIMIT_KEYS = keywords("turns integer|text, calls integer|text")
+_FIXTURE_KEYS = keywords("actor text, rows list, faults list, search list")
+_FAULT_KEYS = keywords("tool! text, nth! integer, code! text, when! text",
+    code=WORLD_CODES, when=("before", "after"))
+_SEARCH_KEYS = keywords("tool! text, query text, results! list")
+_HIT_KEYS = keywords("id! text, score! number")
+_FIXTURE_ROW_KEYS = keywords("change text, set table, create text, with table, delete text")
+_USER_KEYS = keywords("on text, confirms text, reply text", on=("ask", "end"))
+_ALTERNATIVE_KEYS = keywords("id! text, criteria list, allow list")
+_ORACLE_KEYS = keywords("id text, script! text")
+_AGENT_KEYS = keywords("id! text, of text, tags texts, verdict text, honesty text, why text",
+    verdict=VERDICTS, honesty=HONESTY)
 _MUTANT_KEYS = {
-    **{name: key for name, key in _ANSWER_KEYS.items() if name != "say"},
-    "fails": Key((list,), True, items=str),
-    "edit": LIST,
-    "drop": TEXTS,
-    "append": TEXT,
-    "script": TEXT,
+    "answers": _AGENT_KEYS | keywords("fails texts, say! text"),
+    "mutants": _AGENT_KEYS | keywords(
+        "fails! texts, edit list, drop texts, append text, script text"),
 }
-_WAIVER_KEYS = {"mutant": Key((str,), True), "reason": Key((str,), True)}
+_CRITERION_KEYS = keywords("id! text, tier text", tier=TIERS)
+_ALLOWANCE_KEYS = keywords("max integer")
+_WAIVER_KEYS = keywords("mutant! text, reason! text")
+KINDS = {text.split()[0]: keywords(text) for text in (  # the kind, then what may stand beside it
+    "change text, set table, fields texts, for text",
+    "create text, with table, where text, free texts, within table, for text",
+    "delete text, for text", "holds text", "called text, times integer", "not_called text",
+    "called_before list", "confirmed_before text", "read_before_write text", "read_all text",
+    "args_satisfy table", "no_refused_calls flag|table", "no_reverted_writes flag",
+    "max_calls integer|text, of text", "must_say list|text|integer", "must_not_claim list|text",
+    "numbers_from flag|table", "chooses table", "abstains flag", "review text")}
+_BESIDE = {word for keys in KINDS.values() for word in keys} - KINDS.keys()
 _SELECTOR = re.compile(r"(one\s+)?([A-Za-z_]\w*)(?:\s+where\s+(.+?))?(?:\s+except\s+(\w+))?", re.S)
+_EMPTY = "an empty target set: nothing is asked for"
+_OF_CALLS = ("args", "ok", "code", "result")  # the variables of a test of calls
 
 
 class BadTask(Exception):
-    """A fault of a task at a path below the table at hand; collected, never shown as such."""
+    """A fault of a task; collected, never shown as such.
 
-    def __init__(self, path: Path_, found: Any, expected: str) -> None:
+    Its cause is "rows" where the rows decide it (a target that is empty, a value that is void),
+    "names" where the contract does not declare a name.
+    """
+
+    def __init__(self, node: Node, expected: str, found: Any = ..., cause: str = "") -> None:
         super().__init__(expected)
-        self.path, self.found, self.expected = path, found, expected
+        self.node, self.expected, self.found, self.cause = node, expected, found, cause
 
 
-class Unmet(BadTask):
-    """A fault that the rows decide: a target that is empty, a value that is void."""
+def demand(right: Any, node: Node, expected: str, found: Any = ..., cause: str = "") -> None:
+    """Raise BadTask unless it is right."""
+    if not right:
+        raise BadTask(node, expected, found, cause)
 
 
-class Unknown(BadTask):
-    """A name that the contract does not declare."""
-
-
-class _Noted(BadTask):
+class _Noted(Exception):
     """Raised where the problems are noted already."""
 
-    def __init__(self) -> None:
-        super().__init__((), None, "")
+
+Read = TypeVar("Read")
 
 
-class Selector(NamedTuple):
-    """`[one] BASE [where EXPR] [except NAME]`, parsed."""
+class Names(NamedTuple):
+    """Variables of expressions: what each one holds, and what is known of it before."""
 
-    source: str
-    single: bool
-    base: str
-    where: str
-    offset: int  # where EXPR starts
-    excluded: str
+    values: dict[str, Any] = {}
+    shapes: dict[str, Shape] = {}
+
+    def plus(self, name: str, value: Any, shape: Shape) -> Names:
+        """These and one more."""
+        return Names({**self.values, name: value}, {**self.shapes, name: shape})
+
+    def rows(self, name: str) -> tuple[str, list[Row]] | None:
+        """The entity and the rows of a name that stands for rows."""
+        shape = self.shapes.get(name, Shape())
+        if shape.kind not in ("row", "rows"):
+            return None
+        value = self.values[name]
+        return shape.entity, [value] if shape.kind == "row" else value
 
 
-def parse_selector(source: str, path: Path_) -> Selector:
-    """Take a selector apart; raises BadTask.
+def parse_selector(node: Node) -> tuple[bool, str, str, str]:
+    """Take `[one] BASE [where EXPR] [except NAME]` apart; raises BadTask.
 
-    >>> parse_selector("one user where name == 'a where b' except x", ()).where
-    "name == 'a where b'"
+    >>> parse_selector(Node(Findings(""), "one user where name == 'a where b' except x"))
+    (True, 'user', "name == 'a where b'", 'x')
     """
-    found = _SELECTOR.fullmatch(source.strip())
+    found = _SELECTOR.fullmatch(node.value.strip())
     if found is None:
-        raise BadTask(path, source, "[one] BASE [where EXPR] [except NAME]")
-    offset = source.find(found[3]) if found[3] else 0
-    return Selector(source, bool(found[1]), found[2], found[3] or "", offset, found[4] or "")
+        raise BadTask(node, "[one] BASE [where EXPR] [except NAME]")
+    return bool(found[1]), found[2], found[3] or "", found[4] or ""
 
 
 class SelectorReader:
     """Expressions, values and selectors of one task table; faults go to `findings`."""
 
-    def __init__(self, world: World, table: dict[str, Any], findings: Findings,
-            scripts: bool) -> None:
-        self.world, self.table, self.findings, self.scripts = world, table, findings, scripts
-        self.contract = world.contract
-        self.schema = world.contract.schema
+    def __init__(self, world: World, table: Node, scripts: bool) -> None:
+        self.world, self.table, self.findings, self.scripts = world, table, table.findings, scripts
+        self.contract, self.schema = world.contract, schema_of(world.contract.entities)
         self.base: World | Layer = world
-        self.shapes: dict[str, Shape] = {}
-        self.names: dict[str, Any] = {}
+        self.names = Names()  # the actor and the targets
         self.voids: dict[str, int] = {}
         self.ids: set[str] = set()
         self.agents: set[str] = set()
         self.named: set[str] = set()  # also those of criteria that have faults
 
     @contextlib.contextmanager
-    def collecting(self, path: Path_ = ()) -> Iterator[None]:
-        """Turn a fault raised inside into a problem of this file."""
+    def collecting(self) -> Iterator[None]:
+        """Turn a fault raised inside into a problem of this file; one of the rows is marked."""
         try:
             yield
+        except _Noted:
+            pass
         except BadTask as error:
-            self.note(path, error)
+            error.node.add(error.expected, error.found)
+            self.findings.causes[self.findings.problems[-1]] = error.cause
 
-    def note(self, path: Path_, error: BadTask) -> None:
-        """Collect one fault; those that rows decide are marked."""
-        if isinstance(error, _Noted):
-            return
-        self.findings.add((*path, *error.path), error.found, error.expected)
-        if isinstance(error, Unmet):
-            self.findings.of_rows.add(self.findings.problems[-1])
-        if isinstance(error, Unknown):
-            self.findings.of_names.add(self.findings.problems[-1])
+    def gather(self, nodes: Iterable[Node], read: Callable[..., Read], *more: Any) -> list[Read]:
+        """What `read` makes of each; one that has a fault is left out."""
+        found = []
+        for node in nodes:
+            with self.collecting():
+                found.append(read(node, *more))
+        return found
 
-    def compile(self, path: Path_, source: str, names: Mapping[str, Shape] = {}, row: str = "",
+    def whole(self, node: Node, keys: Keys) -> Node:
+        """A checked table that has all the keywords it must have."""
+        table = node.checked(keys)
+        if any(key.required and name not in table for name, key in keys.items()):
+            raise _Noted
+        return table
+
+    def compile(self, node: Node, source: str, shapes: Mapping[str, Shape] = {}, row: str = "",
             at: int = 0) -> Expression:
         """Compile a test or value; raises BadTask with its column."""
-        scope = Scope("test", self.schema, {**self.shapes, **names}, row)
+        scope = Scope("test", self.schema, {**self.names.shapes, **shapes}, row)
         try:
             return compile_expression(source, scope)
         except BadExpression as error:
-            column = error.column + at
-            expected = f"column {column}: {error.message}"
+            expected = f"column {error.column + at}: {error.message}"
             named = error.message.startswith("unknown") or " has no field " in error.message
-            raise (Unknown if named else BadTask)(path, source.strip(), expected) from None
+            cause = "names" if named else ""
+            raise BadTask(node, expected, source.strip(), cause) from None
 
-    def evaluate(self, path: Path_, source: str, names: Mapping[str, Any],
-            shapes: Mapping[str, Shape]) -> tuple[Any, Shape]:
+    def evaluate(self, node: Node, source: str, names: Names = Names()) -> tuple[Any, Shape]:
         """The value of `=expr`; raises BadTask where it is void."""
-        expression = self.compile(path, source, shapes, at=1)
+        expression = self.compile(node, source, names.shapes, at=1)
         try:
-            return expression.evaluate({**self.names, **names}, self.base), expression.shape
+            value = expression.evaluate({**self.names.values, **names.values}, self.base)
         except Void as reason:
-            raise Unmet(path, f"={expression.source}", f"is void: {reason}") from None
+            source = f"={expression.source}"
+            raise BadTask(node, f"is void: {reason}", source, "rows") from None
+        return value, expression.shape
 
-    def value(
-        self,
-        path: Path_,
-        raw: JSON,
-        names: Mapping[str, Any] = {},
-        shapes: Mapping[str, Shape] = {},
-    ) -> JSON:
+    def value(self, node: Node, names: Names = Names()) -> JSON:
         """A TOML value: literal, or `=expression` (`==` escapes), inside lists and tables too."""
+        raw = node.value
         if type(raw) is list:
-            return [self.value((*path, i), item, names, shapes) for i, item in enumerate(raw)]
+            return [self.value(inner, names) for inner in node.nodes()]
         if type(raw) is dict:
-            return {k: self.value((*path, k), item, names, shapes) for k, item in raw.items()}
-        if type(raw) is str and raw.startswith("=="):
+            return {inner.name: self.value(inner, names) for inner in node.nodes()}
+        if type(raw) is not str or not raw.startswith("="):
+            return raw
+        if raw.startswith("=="):
             return raw[1:]
-        if type(raw) is str and raw.startswith("="):
-            found = self.evaluate(path, raw[1:], names, shapes)[0]
-            if found is MISSING:
-                raise Unmet(path, raw, "has no value: it is missing")
-            return found
-        return raw
+        found = self.evaluate(node, raw[1:], names)[0]
+        demand(found is not MISSING, node, "has no value: it is missing", cause="rows")
+        return found
 
-    def rows(self, path: Path_, source: str, it: Any = MISSING,
-            it_shape: Shape = Shape()) -> tuple[str, list[Row], bool]:
+    def rows(self, node: Node, names: Names = Names()) -> tuple[str, list[Row], bool]:
         """The rows of a selector or `=expression`: entity, rows, whether `one` was asked for."""
-        names, shapes = ({}, {}) if it is MISSING else ({"it": it}, {"it": it_shape})
-        if source.startswith("="):
-            found, shape = self.evaluate(path, source[1:], names, shapes)
-            if shape.kind == "ref":
-                entity = shape.entity
-                row = self.base.row(entity, found)
-                found, shape = MISSING if row is None else row, Shape("row", entity)
-            if shape.kind not in ("row", "rows"):
-                raise BadTask(path, source, "an expression that gives rows")
-            if found is MISSING:
-                raise Unmet(path, source, "gives no row")
-            return shape.entity, found if shape.kind == "rows" else [found], shape.kind == "row"
-        selector = parse_selector(source, path)
-        entity, rows = self._base(selector, path)
-        if selector.where:
-            inner = {**shapes, "row": Shape("row", entity)}
-            test = self.compile(path, selector.where, inner, entity, selector.offset)
-            rows = self._where(selector, test, rows, names)
-        if selector.excluded:
-            rows = self._except(selector, entity, rows, path)
-        if selector.single and len(rows) != 1:
-            raise Unmet(path, source, f"exactly one {entity}, there are {len(rows)}")
-        return entity, rows, selector.single
+        if node.value.startswith("="):
+            return self._evaluated_rows(node, names)
+        one, base, where, excluded = parse_selector(node)
+        target = self.names.rows(base)
+        if target is None and base not in self.schema:
+            hint = _close(base, [*self.schema, *self.names.shapes])
+            raise BadTask(node, f"an entity or a target{hint}", base, "names")
+        entity, rows = target or (base, self.base.find(base, {}))
+        if where:
+            rows = self._where(node, where, entity, rows, names)
+        if excluded:
+            rows = self._except(node, excluded, entity, rows)
+        right = len(rows) == 1 or not one
+        demand(right, node, f"exactly one {entity}, there are {len(rows)}", cause="rows")
+        return entity, rows, one
 
-    def _base(self, selector: Selector, path: Path_) -> tuple[str, list[Row]]:
-        shape = self.shapes.get(selector.base)
-        if shape is not None and shape.kind in ("row", "rows"):
-            value = self.names[selector.base]
-            return shape.entity, value if shape.kind == "rows" else [value]
-        if selector.base not in self.schema:
-            hint = _close(selector.base, [*self.schema, *self.shapes])
-            raise Unknown(path, selector.base, f"an entity or a target{hint}")
-        return selector.base, self.base.find(selector.base, {})
+    def _evaluated_rows(self, node: Node, names: Names) -> tuple[str, list[Row], bool]:
+        found, shape = self.evaluate(node, node.value[1:], names)
+        if shape.kind == "ref":
+            row = self.base.row(shape.entity, found)
+            found, shape = MISSING if row is None else row, Shape("row", shape.entity)
+        demand(shape.kind in ("row", "rows"), node, "an expression that gives rows")
+        demand(found is not MISSING, node, "gives no row", cause="rows")
+        single = shape.kind == "row"
+        return shape.entity, [found] if single else found, single
 
-    def _where(self, selector: Selector, test: Expression, rows: list[Row],
-            names: Mapping[str, Any]) -> list[Row]:
-        held = [(row, test.holds({**self.names, **names, "row": row}, self.base)) for row in rows]
+    def _where(self, node: Node, source: str, entity: str, rows: list[Row],
+            names: Names) -> list[Row]:
+        shapes = {**names.shapes, "row": Shape("row", entity)}
+        test = self.compile(node, source, shapes, entity, node.value.find(source))
+        known = {**self.names.values, **names.values}
+        held = [(row, test.holds({**known, "row": row}, self.base)) for row in rows]
         void = sum(answer is None for _, answer in held)
-        if void:
-            self.voids[selector.source] = void
+        self.voids |= {node.value: void} if void else {}
         return [row for row, answer in held if answer]
 
-    def _except(self, selector: Selector, entity: str, rows: list[Row], path: Path_) -> list[Row]:
-        shape = self.shapes.get(selector.excluded)
-        if shape is None or shape.kind not in ("row", "rows") or shape.entity != entity:
-            raise BadTask(path, selector.excluded, f"after except, a target of {entity} rows")
-        value = self.names[selector.excluded]
+    def _except(self, node: Node, name: str, entity: str, rows: list[Row]) -> list[Row]:
+        target = self.names.rows(name)
+        if target is None or target[0] != entity:
+            raise BadTask(node, f"after except, a target of {entity} rows", name)
         key = self.contract.entities[entity].key
-        gone = {row[key] for row in (value if shape.kind == "rows" else [value])}
+        gone = {row[key] for row in target[1]}
         return [row for row in rows if row[key] not in gone]
 
-    def _entity(self, path: Path_, name: str) -> Entity:
-        if name not in self.contract.entities:
-            raise Unknown(path, name, f"an entity{_close(name, self.contract.entities)}")
-        return self.contract.entities[name]
+    def _entity(self, node: Node) -> Entity:
+        return self._declared(node, node.value, self.contract.entities, "an entity")
 
-    def _field(self, entity: Entity, name: str, path: Path_) -> Field:
-        if name not in entity.fields:
-            raise Unknown((*path, name), name,
-                f"a field of {entity.name}{_close(name, entity.fields)}")
-        return entity.fields[name]
+    def _field(self, entity: Entity, node: Node) -> Field:
+        return self._declared(node, node.name, entity.fields, f"a field of {entity.name}")
 
-    def _check_names(self, names: list[Any], known: Collection[str], path: Path_,
-            what: str) -> None:
-        for index, name in enumerate(names):
-            if type(name) is not str or name not in known:
-                hint = _close(name, known) if type(name) is str else ""
-                raise BadTask((*path, index), name, f"{what}{hint}")
+    def tool(self, node: Node, name: str, also: Collection[str] = ()) -> str:
+        """The name of a tool of this world."""
+        known = {name: name for name in (*self.contract.tools, *BUILT_IN, *also)}
+        return self._declared(node, name, known, "a tool")
 
-    def _tool(self, path: Path_, name: str, also: Collection[str] = ()) -> str:
-        known = {*self.contract.tools, *BUILT_IN, *also}
+    def _declared(self, node: Node, name: str, known: Mapping[str, Read], what: str) -> Read:
         if name not in known:
-            raise Unknown(path, name, f"a tool{_close(name, known)}")
-        return name
+            raise BadTask(node, f"{what}{_close(name, known)}", name, "names")
+        return known[name]
+
+    def check_names(self, nodes: Iterable[Node], known: Collection[str], what: str) -> None:
+        """Raise BadTask where one of them holds no known name."""
+        for node in nodes:
+            name = node.value if type(node.value) is str else ""
+            if name not in known:
+                raise BadTask(node, f"{what}{_close(name, known) if name else ''}")
 
 
 def _names_in(source: str) -> Iterator[str]:
@@ -4864,620 +4649,476 @@ def _names_in(source: str) -> Iterator[str]:
 class CriterionReader(SelectorReader):
     """Criteria and allowances: slots for state, judges for trace and answer."""
 
-    def _read_alternatives(self, top: dict[str, Any]) -> tuple[Alternative, ...]:
-        shared = self._read_set(top, ())
+    def _read_alternatives(self, top: Node) -> tuple[Alternative, ...]:
+        shared = self._read_set(top, Alternative("", (), ()))
         found = []
-        for index, spec in enumerate(top.get("alternatives", ())):
-            path: Path_ = ("alternatives", index)
-            keys = self.findings.keys(spec, _ALTERNATIVE_KEYS, path)
-            with self.collecting(path):
-                self._check_id(("id",), keys.get("id", "x"))
-            own = self._read_set(keys, path, len(shared[1]), shared)
-            criteria = (*shared[0], *own[0])
-            found.append(Alternative(keys.get("id", ""), criteria, (*shared[1], *own[1])))
-        return tuple(found) or (Alternative("", *shared),)
+        for node in top.nodes("alternatives"):
+            keys = node.checked(_ALTERNATIVE_KEYS)
+            with self.collecting():
+                self._check_id(keys["id"], keys.get("id", "x"))
+            found.append(self._read_set(keys, shared._replace(id=keys.get("id", ""))))
+        return tuple(found) or (shared,)
 
-    def _read_set(
-        self,
-        keys: Mapping[str, Any],
-        at: Path_,
-        base: int = 0,
-        shared: tuple[tuple[Named, ...], tuple[Slot, ...]] = ((), ()),
-    ) -> tuple[tuple[Named, ...], tuple[Slot, ...]]:
-        criteria: list[Named] = []
-        slots: list[Slot] = list(shared[1])
-        for index, spec in enumerate(keys.get("criteria", ())):
-            path = (*at, "criteria", index)
-            if type(spec) is dict and type(spec.get("id")) is str:
-                self.named.add(spec["id"])
-            with self.collecting(path):
-                named = self._criterion(spec, path, slots)
-                criteria.append(named)
-                slots += named.slots
-        for index, spec in enumerate(keys.get("allow", ())):
-            path = (*at, "allow", index)
-            with self.collecting(path):
-                kind, body = self._kind_of(spec, path, _STATE_KINDS, {"max": WHOLE})
+    def _read_set(self, keys: Node, shared: Alternative) -> Alternative:
+        slots = list(shared.slots)
+        criteria = self.gather(keys.nodes("criteria"), self._criterion, slots)
+        for node in keys.nodes("allow"):
+            with self.collecting():
+                kind, body = self._kind_of(node, STATE_KINDS, _ALLOWANCE_KEYS)
                 most = body.get("max", 1)
-                if most < 1:
-                    raise BadTask(("max",), most, "1 or more")
-                slots += READ_STATE[kind](self, body, "", slots, most)
-        return tuple(criteria), tuple(slots[base:])
+                demand(most >= 1, body["max"], "1 or more")
+                slots += STATE_KINDS[kind](self, body, "", slots, most)
+        return Alternative(shared.id, (*shared.criteria, *criteria), tuple(slots))
 
-    def _kind_of(self, spec: Any, path: Path_, kinds: Collection[str],
-            keys: Mapping[str, Key]) -> tuple[str, dict[str, Any]]:
-        if type(spec) is not dict:
-            raise BadTask((), spec, "a table was expected")
-        present = [kind for kind in kinds if kind in spec]
+    def _kind_of(self, node: Node, kinds: Collection[str], keys: Keys) -> tuple[str, Node]:
+        demand(type(node.value) is dict, node, "a table was expected")
+        present = [kind for kind in kinds if kind in node]
         if len(present) != 1:
-            unknown = next((key for key in spec if key not in {*keys, *kinds, *_BESIDE}), "")
+            known = {*keys, *kinds, *_BESIDE}
+            unknown = next((word for word in node.value if word not in known), "")
             hint = f"; {unknown} is not known{_close(unknown, kinds)}" if unknown else ""
-            raise BadTask((), None, f"exactly one kind of criterion, not {len(present)}{hint}")
-        kind = present[0]
-        beside = {key: rule for key, rule in _BESIDE.items() if kind in rule[1]}
-        allowed = {**keys, **{key: rule[0] for key, rule in beside.items()}, kind: KINDS[kind]}
+            raise BadTask(node, f"exactly one kind of criterion, not {len(present)}{hint}", None)
         before = len(self.findings.problems)
-        found = self.findings.keys(spec, allowed, path)
+        body = node.checked({**keys, **KINDS[present[0]]})
         if len(self.findings.problems) > before:
             raise _Noted
-        return kind, found
+        return present[0], body
 
-    def _criterion(self, spec: Any, path: Path_, slots: Sequence[Slot]) -> Named:
-        keys = {"id": Key((str,), True), "tier": Key((str,), False, TIERS)}
-        kind, body = self._kind_of(spec, path, KINDS, keys)
-        name = body["id"]
-        self._check_id(("id",), name)
-        if name in self.ids:
-            raise BadTask(("id",), name, "each criterion id once")
+    def _criterion(self, node: Node, slots: list[Slot]) -> Named:
+        if type(node.value) is dict and type(node["id"].value) is str:
+            self.named.add(node["id"].value)
+        kind, body = self._kind_of(node, KINDS, _CRITERION_KEYS)
+        name, tier = body.get("id"), body.get("tier", "trust")
+        self._check_id(body["id"], name)
+        demand(name not in self.ids, body["id"], "each criterion id once")
         self.ids.add(name)
-        tier = body.get("tier", "trust")
-        if kind in READ_STATE:
-            own = tuple(READ_STATE[kind](self, body, name, slots, 1))
-            return Named(name, tier, kind, own, None)
-        return Named(name, tier, kind, (), READ_TRACE[kind](self, body[kind], body))
+        if kind not in STATE_KINDS:
+            return Named(name, tier, kind, (), JUDGED_KINDS[kind](self, body[kind], body))
+        own = tuple(STATE_KINDS[kind](self, body, name, slots, 1))
+        slots += own
+        return Named(name, tier, kind, own, None)
 
-    def _check_id(self, path: Path_, name: str) -> None:
+    def _check_id(self, node: Node, name: str) -> None:
         """Names of criteria, alternatives, oracles and mutants stand in tables and commands."""
-        if name in IMPLICIT or not re.fullmatch(r"[\w:.-]{1,80}", name):
-            raise BadTask(path, name, "up to 80 letters, digits, _ : . - that are not taken")
+        demand(name not in IMPLICIT and re.fullmatch(r"[\w:.-]{1,80}", name), node,
+            "up to 80 letters, digits, _ : . - that are not taken", name)
 
-    def each(self, body: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Shape]]]:
+    def each(self, body: Node) -> list[Names]:
         """The bindings of `it`: one empty one without `for`, else one for each row."""
         if "for" not in body:
-            return [({}, {})]
-        entity, rows, _ = self.rows(("for",), body["for"])
-        if not rows:
-            raise Unmet(("for",), body["for"], "an empty target set: nothing is asked for")
-        return [({"it": row}, {"it": Shape("row", entity)}) for row in rows]
+            return [Names()]
+        entity, rows, _ = self.rows(body["for"])
+        demand(rows, body["for"], _EMPTY, cause="rows")
+        return [Names().plus("it", row, Shape("row", entity)) for row in rows]
 
-    def change_slots(self, body: dict[str, Any], owner: str, _: Sequence[Slot],
-            most: int) -> Iterator[Slot]:
-        """Slots of known rows and fields."""
-        values, fields = body.get("set", {}), body.get("fields", [])
-        if not values and (owner or not fields):
-            raise BadTask((), None, "set = { field = value } is missing")
-        count = 0
-        for names, shapes in self.each(body):
-            it, it_shape = names.get("it", MISSING), shapes.get("it", Shape())
-            name, rows, _one = self.rows(("change",), body["change"], it, it_shape)
-            entity = self.contract.entities[name]
+    def known_rows(self, body: Node, kind: str, owner: str) -> Iterator[tuple[Names, Entity, Row]]:
+        """The rows that a change or delete is about, with `it`; without `for`, the row itself."""
+        empty = True
+        for names in self.each(body):
+            name, rows, _ = self.rows(body[kind], names)
             for row in rows:
-                own = Shape("row", name)  # without `for`, `it` is the row itself
-                inner = {"it": row, **names, "row": row}, {"it": own, **shapes, "row": own}
-                for slot in self._changes(entity, row, values, inner, owner, most):
-                    count += 1
-                    yield slot
-                for field in fields:
-                    self._free_field(entity, field, ("fields",))
-                    yield Slot(owner, "change", name, row[entity.key], field, most=most)
-        if owner and not count:
-            raise Unmet(("change",), body["change"], "an empty target set: nothing is asked for")
+                empty = False
+                inner = names if names.values else names.plus("it", row, Shape("row", name))
+                yield inner.plus("row", row, Shape("row", name)), self.contract.entities[name], row
+        demand(not empty or not owner, body[kind], _EMPTY, cause="rows")
 
-    def _changes(
-        self,
-        entity: Entity,
-        row: Row,
-        values: Mapping[str, Any],
-        inner: tuple[dict[str, Any], dict[str, Shape]],
-        owner: str,
-        most: int,
-    ) -> Iterator[Slot]:
-        for field, raw in values.items():
-            self._free_field(entity, field, ("set",))
-            value = self._fitting(entity.fields[field], raw, ("set", field), inner)
-            if owner and same(row.get(field, MISSING), value):
-                label = f"{entity.name} {row[entity.key]}.{field} = {shown(value)}"
-                raise Unmet(("set", field), label, "holds already: nothing is asked for")
+    def change_slots(self, body: Node, owner: str, _: Sequence[Slot], most: int) -> Iterator[Slot]:
+        """Slots of known rows and fields."""
+        asked = body.get("set") or (body.get("fields") and not owner)
+        demand(asked, body, "set = { field = value } is missing", None)
+        values = body.nodes("set")
+        for names, entity, row in self.known_rows(body, "change", owner):
             key = row[entity.key]
-            yield Slot(owner, "change", entity.name, key, field, expected=value, most=most)
+            for node in values:
+                field = self._free_field(entity, node)
+                value = self._fitting(field, node, names)
+                if owner and same(row.get(field.name, MISSING), value):
+                    label = f"{entity.name} {key}.{field.name} = {shown(value)}"
+                    raise BadTask(node, "holds already: nothing is asked for", label, "rows")
+                yield Slot(owner, "change", entity.name, key, field.name, {}, value, most=most)
+            for name in body.get("fields", []):
+                self._free_field(entity, body["fields"][name])
+                yield Slot(owner, "change", entity.name, key, name, most=most)
 
-    def _free_field(self, entity: Entity, name: str, path: Path_) -> None:
-        if self._field(entity, name, path).managed:
-            raise BadTask((*path, name), name, "a field that is not managed")
+    def _free_field(self, entity: Entity, node: Node) -> Field:
+        field = self._field(entity, node)
+        demand(not field.managed, node, "a field that is not managed", node.name)
+        return field
 
-    def _fitting(
-        self,
-        field: Field,
-        raw: JSON,
-        path: Path_,
-        inner: tuple[Mapping[str, Any], Mapping[str, Shape]],
-    ) -> JSON:
-        value = self.value(path, raw, *inner)
+    def _fitting(self, field: Field, node: Node, names: Names) -> JSON:
+        value = self.value(node, names)
         fault = field.fault(value)
-        if fault:
-            raise BadTask(path, value, fault)
+        demand(not fault, node, fault, value)
         return value
 
-    def create_slots(self, body: dict[str, Any], owner: str, slots: Sequence[Slot],
+    def create_slots(self, body: Node, owner: str, slots: Sequence[Slot],
             most: int) -> Iterator[Slot]:
         """Slots for new rows."""
-        entity = self._entity(("create",), body["create"])
+        entity = self._entity(body["create"])
         free = body.get("free", [])
         for name in (*body.get("with", {}), *free):
-            self._free_field(entity, name, ("with",))
-        within = self._within(entity, body.get("within"), slots)
-        for names, shapes in self.each(body):
-            exact = {name: self._fitting(entity.fields[name], raw, ("with", name), (names, shapes))
-                for name, raw in body.get("with", {}).items()}
-            test, used = self._row_test(entity, body.get("where"), names, shapes)
-            inside = {within[0]} if within else set()
-            open_ = {*exact, *free, *used, *inside, entity.key} | entity.managed
+            self._free_field(entity, body["with"][name])
+        within = self._within(entity, body["within"], slots)
+        for names in self.each(body):
+            exact = {node.name: self._fitting(entity.fields[node.name], node, names)
+                for node in body.nodes("with")}
+            test, used = self._row_test(entity, body["where"], names)
+            open_ = {*exact, *free, *used, *(within or ())[:1], entity.key} | entity.managed
             yield Slot(owner, "create", entity.name, exact=exact, where=test,
                 closed=frozenset(entity.fields) - open_, free=frozenset(free), most=most,
                 within=within)
 
-    def _within(self, entity: Entity, spec: dict[str, Any] | None,
+    def _within(self, entity: Entity, node: Node,
             slots: Sequence[Slot]) -> tuple[str, int] | None:
-        if spec is None:
+        if node.value is None:
             return None
-        if len(spec) != 1:
-            raise BadTask(("within",), None, "one { reference = criterion }")
-        field, parent = next(iter(spec.items()))
-        found = [i for i, slot in enumerate(slots)
-            if slot.owner == parent and slot.kind == "create"]
-        if not self._field(entity, field, ("within",)).ref or len(found) != 1:
-            raise BadTask(("within", field), parent, "an earlier criterion that creates one row")
-        if slots[found[0]].within or slots[found[0]].entity != entity.fields[field].ref:
-            raise BadTask(("within", field), parent, "a parent that is itself in no other row")
-        return field, found[0]
+        demand(len(node.value) == 1, node, "one { reference = criterion }", None)
+        (parent,) = node.nodes()
+        found = [index for index, slot in enumerate(slots)
+            if slot.owner == parent.value and slot.kind == "create"]
+        ref = self._field(entity, parent).ref
+        demand(ref and len(found) == 1, parent, "an earlier criterion that creates one row")
+        outer = slots[found[0]]
+        demand(outer.entity == ref and not outer.within, parent,
+            "a parent that is itself in no other row")
+        return parent.name, found[0]
 
-    def _row_test(self, entity: Entity, source: str | None, names: dict[str, Any],
-            shapes: dict[str, Shape]) -> tuple[Callable[[Row, Any], bool] | None, set[str]]:
-        if source is None:
+    def _row_test(self, entity: Entity, node: Node,
+            names: Names) -> tuple[Callable[[Row, Any], bool] | None, set[str]]:
+        if node.value is None:
             return None, set()
-        inner = {**shapes, "row": Shape("row", entity.name)}
-        test = self.compile(("where",), source, inner, entity.name)
-        scope = {**self.names, **names}
+        inner = {**names.shapes, "row": Shape("row", entity.name)}
+        test = self.compile(node, node.value, inner, entity.name)
+        scope = {**self.names.values, **names.values}
 
         def holds(row: Row, final: Any) -> bool:
             return test.holds({**scope, "row": row}, final) is True
 
-        return holds, set(_names_in(source)) & set(entity.fields)
+        return holds, set(_names_in(node.value)) & set(entity.fields)
 
-    def delete_slots(self, body: dict[str, Any], owner: str, _: Sequence[Slot],
-            most: int) -> Iterator[Slot]:
+    def delete_slots(self, body: Node, owner: str, _: Sequence[Slot], most: int) -> Iterator[Slot]:
         """Slots of known rows that are to go."""
-        count = 0
-        for names, shapes in self.each(body):
-            it, it_shape = names.get("it", MISSING), shapes.get("it", Shape())
-            name, rows, _one = self.rows(("delete",), body["delete"], it, it_shape)
-            for row in rows:
-                count += 1
-                key = row[self.contract.entities[name].key]
-                yield Slot(owner, "delete", name, key, most=most)
-        if owner and not count:
-            raise Unmet(("delete",), body["delete"], "an empty target set: nothing is asked for")
+        for _names, entity, row in self.known_rows(body, "delete", owner):
+            yield Slot(owner, "delete", entity.name, row[entity.key], most=most)
 
-    def call_test(self, path: Path_, source: Any,
-            names: Sequence[str] = ("args", "ok", "code", "result")) -> CallTest:
+    def call_test(self, node: Node, names: Sequence[str] = _OF_CALLS) -> CallTest:
         """A selector over calls."""
-        if type(source) is not str:
-            raise BadTask(path, source, "TOOL [where EXPR]")
-        selector = parse_selector(source, path)
-        if selector.single or selector.excluded:
-            raise BadTask(path, source, "TOOL [where EXPR], without one and except")
-        self._tool(path, selector.base, ("any",))
-        where = None
-        if selector.where:
-            shapes = {name: Shape() for name in names}
-            where = self.compile(path, selector.where, shapes, at=selector.offset)
-        return CallTest(source, selector.base, where)
+        demand(type(node.value) is str, node, "TOOL [where EXPR]")
+        one, tool, source, excluded = parse_selector(node)
+        demand(not one and not excluded, node, "TOOL [where EXPR], without one and except")
+        self.tool(node, tool, ("any",))
+        shapes, at = dict.fromkeys(names, Shape()), node.value.find(source)
+        where = self.compile(node, source, shapes, at=at) if source else None
+        return CallTest(node.value, tool, where)
 
-    def row_set(self, path: Path_, source: Any, every: bool = True) -> RowSet:
+    def row_set(self, node: Node, every: bool) -> RowSet:
         """Rows for the reading criteria: any selector; with `every` also `*` and a bare entity,
         which stand for rows that come later too."""
-        if type(source) is not str:
-            raise BadTask(path, source, "a selector of rows")
+        source = node.value
         if every and (source == "*" or source in self.schema):
             return RowSet(source, source, None)
-        entity, rows, _ = self.rows(path, source)
-        if not rows:
-            raise Unmet(path, source, "an empty target set: nothing is asked for")
+        entity, rows, _ = self.rows(node)
+        demand(rows, node, _EMPTY, cause="rows")
         key = self.contract.entities[entity].key
         return RowSet(source, entity, frozenset(row[key] for row in rows))
 
-    def phrases(self, path: Path_, raw: Any) -> list[list[str]]:
+    def phrases(self, node: Node) -> list[tuple[str, ...]]:
         """Phrases to look for: each one a list of the ways in which it may be said."""
-        if type(raw) is not list:
-            raw = [raw]
-        found = []
-        for index, item in enumerate(raw):
-            at = (*path, index)
-            value = self.value(at, item)
-            if type(item) is str and type(value) is list:
-                found += [[self._phrase(at, each)] for each in value]
-            else:
-                ways = value if type(value) is list else [value]
-                found.append([self._phrase(at, way) for way in ways])
-        if not found or not all(found):
-            raise Unmet(path, raw, "at least one phrase")
+        if type(node.value) is not list:
+            node = Node(node.findings, [node.value], node.path)
+        found: list[tuple[str, ...]] = []
+        for inner in node.nodes():
+            value = self.value(inner)
+            listed = value if type(value) is list else [value]
+            ways = tuple(self.phrase(inner, way) for way in listed)
+            found += [ways] if type(inner.value) is list else [(way,) for way in ways]
+        demand(found and all(found), node, "at least one phrase", cause="rows")
         return found
 
-    def _phrase(self, path: Path_, value: Any) -> str:
-        try:
-            text = text_of(value)
-        except Void as reason:
-            raise BadTask(path, value, str(reason)) from None
-        if not phrase_tokens(text):
-            raise BadTask(path, value, "a phrase that holds a letter or a digit")
+    def phrase(self, node: Node, value: Any) -> str:
+        """The text of a value, to look for in an answer."""
+        text = self.text(node, value, value)
+        demand(phrase_tokens(text), node, "a phrase that holds a letter or a digit", value)
         return text
 
-    def _check_required(self, top: dict[str, Any], alternatives: Sequence[Alternative]) -> None:
+    def text(self, node: Node, value: Any, found: Any) -> str:
+        """A value as text; raises BadTask where it has none."""
+        try:
+            return text_of(value)
+        except Void as reason:
+            raise BadTask(node, str(reason), found) from None
+
+    def _check_required(self, top: Node, alternatives: Sequence[Alternative]) -> None:
         """R must not be empty where a change is expected, and no known field asked for twice."""
+        expects = top["expects"]
         for alternative in alternatives:
             asked: dict[tuple[str, str | None, str], str] = {}
             required = [slot for slot in alternative.slots if slot.owner]
             for slot in required:
                 place = (slot.entity, slot.key, slot.field)
                 if slot.kind != "create" and place in asked:
-                    expected = f"one demand on it; {asked[place]} has one already"
-                    self.findings.add(("criteria",), f"{slot.owner}: {slot.label}", expected)
+                    top["criteria"].add(f"one demand on it; {asked[place]} has one already",
+                        f"{slot.owner}: {slot.label}")
                 asked[place] = slot.owner
-            if top.get("expects") in ("no_change", "refusal") and required:
-                self.findings.add(("expects",), top["expects"], f"{required[0].owner} requires one")
+            if expects.value != "change" and required:
+                expects.add(f"{required[0].owner} requires one")
         named = [criterion for alternative in alternatives for criterion in alternative.criteria]
-        if not named:
-            self.findings.add(("criteria",), None, "at least one criterion")
+        top["criteria"].expect(named, "at least one criterion", None)
         asks = any(criterion.slots or criterion.kind == "holds" for criterion in named)
-        if named and top.get("expects") == "change" and not asks:
-            what = "no criterion requires a change: expects = change with an empty R"
-            self.findings.add(("expects",), "change", what)
+        expects.expect(asks or not named or expects.value != "change",
+            "no criterion requires a change: expects = change with an empty R")
 
 
 class TaskReader(CriterionReader):
     """A whole task: fixtures, targets, user, limits, criteria, oracles, mutants."""
 
+    _actor_key: str | None = None
+
     def read(self) -> Task | None:
         """The task; None where `findings` holds a problem."""
-        top = self.findings.keys(self.table, _TASK_KEYS, ())
-        if not SLUG.fullmatch(top.get("id", "x")):
-            self.findings.add(("id",), top["id"], "small letters, digits and hyphens")
+        top = self.table.checked(_TASK_KEYS)
+        top["id"].expect(SLUG.fullmatch(top.get("id", "x")), "small letters, digits and hyphens")
         self._read_targets(top, final=False)
-        setting = self._read_fixtures(top)
+        setting = self._read_fixtures(top.table("fixtures", _FIXTURE_KEYS))
         self._read_targets(top, final=True)
-        setting = setting._replace(base=self.base, names=self.names)
-        setting = setting._replace(replies=self._read_user(top.get("user", ())))
-        instruction = self._instruction(top.get("instruction", ""))
-        limits, words = self._limits(top.get("limits", {})), WORDS
-        with self.collecting():
-            words = self._whole(("words",), top.get("words", WORDS))
+        replies = self.gather(top.nodes("user"), self._reply)
+        setting = setting._replace(names=self.names.values, replies=tuple(replies))
+        said = top.get("instruction", "")
+        instruction = "".join(self.gather([top["instruction"]], self._interpolate, said))
+        most = dict(self.gather(top.table("limits", _LIMIT_KEYS).nodes(), self._limit))
+        limits = Limits(**{"calls": max(Limits().calls, most.get("turns", 0)), **most})
+        words = dict(self.gather([top["words"]] if "words" in top else [], self._limit))
         alternatives = self._read_alternatives(top)
         if not self.findings.problems:
             self._check_required(top, alternatives)
-        oracles = self._read_oracles(top)
-        mutants = self._read_mutants("mutants", top, oracles)
-        answers = self._read_mutants("answers", top, oracles)
-        oracles += tuple(one.script for one in answers if not one.fails)
-        mutants += [one for one in answers if one.fails]
-        waivers = self._read_waivers(top.get("waivers", ()))
+        single = type(top["oracle"].value) is dict
+        oracles = self.gather([top["oracle"]] if single else top.nodes("oracle"), self._oracle)
+        mutants, answers = (self.gather(top.nodes(kind), self._mutant, kind, oracles)
+            for kind in ("mutants", "answers"))
+        right = [answer.script for answer in answers if not answer.fails]
+        mutants += [answer for answer in answers if answer.fails]
+        waivers = self.gather(top.nodes("waivers"), self._waiver)
         if self.findings.problems:
             return None
-        return Task(self.world, top["id"], self.findings.file, instruction, top.get("category", ""),
-            top.get("origin", "spec"), top.get("author", ""), top.get("demo", False),
-            top["expects"], limits, top.get("allow_cutoff", False), words, setting, alternatives,
-            oracles, tuple(mutants), waivers, tuple(self._written_out(instruction)),
-            {part: self._hash(keys) for part, keys in _PARTS.items()}, self.voids)
+        parts = {part: encode({key: self.table.get(key) for key in keys if key in self.table})
+            for part, keys in _PARTS.items()}
+        return Task(self.world, top.get("id"), self.findings.file, instruction,
+            top.get("category", ""), top.get("origin", "spec"), top.get("author", ""),
+            top.get("demo", False), top.get("expects"), limits, top.get("allow_cutoff", False),
+            words.get("words", WORDS), setting, alternatives, (*oracles, *right), tuple(mutants),
+            tuple(waivers), tuple(self._written_out(instruction)),
+            {part: digest(text) for part, text in parts.items()}, self.voids)
 
     def _written_out(self, instruction: str) -> Iterator[Problem]:
         """Ids that stand in the task though the instruction does not name them."""
-        for part in ("targets", "criteria", "allow", "alternatives"):
-            for path, text in texts_in(self.table.get(part), (part,)):
-                for word in (text, *re.findall("'([^']*)'", text)):
-                    if word not in instruction and any(self.base.row(e, word) for e in self.schema):
-                        said = "no id written out: a target finds it, in a larger world too"
-                        line = self.findings.line(path)
-                        yield Problem(self.findings.file, line, place_of(path), shown(word), said)
+        said = "no id written out: a target finds it, in a larger world too"
+        parts = [self.table[part] for part in ("targets", "criteria", "allow", "alternatives")]
+        for node in itertools.chain.from_iterable(map(texts_in, parts)):
+            for word in (node.value, *re.findall("'([^']*)'", node.value)):
+                if word not in instruction and any(
+                        self.base.row(entity, word) for entity in self.contract.entities):
+                    line = self.findings.line(node.path)
+                    where = place_of(node.path)
+                    yield Problem(self.findings.file, line, where, shown(word), said)
 
-    def _hash(self, keys: Sequence[str]) -> str:
-        return digest(encode({key: self.table[key] for key in keys if key in self.table}))
-
-    def _read_targets(self, top: dict[str, Any], final: bool) -> None:
+    def _read_targets(self, top: Node, final: bool) -> None:
         """On the bare world for the fixtures' sake, then on the start: only that must work."""
-        self.shapes, self.names, self.voids = {}, {}, {}
+        self.names, self.voids = Names(), {}
         if self.contract.actor:
-            self.shapes["actor"] = Shape("row", self.contract.actor)
             actor = self.base.row(self.contract.actor, self._actor_key)
-            self.names["actor"] = MISSING if actor is None else actor
-        for name, source in top.get("targets", {}).items():
-            try:
-                self._read_target(name, source)
-            except BadTask as error:
-                if final:
-                    self.note((), error)
+            self.names = self.names.plus("actor", MISSING if actor is None else actor,
+                Shape("row", self.contract.actor))
+        for node in top.nodes("targets"):
+            with self.collecting() if final else contextlib.suppress(BadTask):
+                self.names = self.names.plus(node.name, *self._target(node))
 
-    _actor_key: str | None = None
+    def _target(self, node: Node) -> tuple[Any, Shape]:
+        taken = {*self.schema, *FUNCTIONS, *_OF_CALLS, "it", "row", "actor", "start", "final"}
+        demand(NAME.fullmatch(node.name) and node.name not in taken, node,
+            "a name of small letters that is not taken", node.name)
+        demand(type(node.value) is str, node, "a selector, or =expression, as a text")
+        if node.value.startswith("="):
+            return self.evaluate(node, node.value[1:])
+        entity, rows, single = self.rows(node)
+        return rows[0] if single else rows, Shape("row" if single else "rows", entity)
 
-    def _read_target(self, name: str, source: Any) -> None:
-        path: Path_ = ("targets", name)
-        taken = {*self.schema, *FUNCTIONS, "it", "row", "args", "ok", "code", "result", "actor"}
-        if not NAME.fullmatch(name) or name in taken | {"start", "final"}:
-            raise BadTask(path, name, "a name of small letters that is not taken")
-        if type(source) is not str:
-            raise BadTask(path, source, "a selector, or =expression, as a text")
-        if source.startswith("="):
-            self.names[name], self.shapes[name] = self.evaluate(path, source[1:], {}, {})
-            return
-        entity, rows, single = self.rows(path, source)
-        self.names[name] = rows[0] if single else rows
-        self.shapes[name] = Shape("row" if single else "rows", entity)
-
-    def _read_fixtures(self, top: dict[str, Any]) -> Setting:
-        path: Path_ = ("fixtures",)
-        keys = self.findings.keys(top.get("fixtures", {}), _FIXTURE_KEYS, path)
+    def _read_fixtures(self, keys: Node) -> Setting:
         layer = Layer(self.world)
-        for index, spec in enumerate(keys.get("rows", ())):
-            with self.collecting((*path, "rows", index)):
-                self._fixture_row(layer, spec, (*path, "rows", index))
+        self.gather(keys.nodes("rows"), self._fixture_row, layer)
         if layer.over:
             self.base = layer
-        actor = self.contract.default_actor
+        self._actor_key = self.contract.default_actor
         if "actor" in keys:
-            with self.collecting():
-                if not self.contract.actor:
-                    raise BadTask((*path, "actor"), keys["actor"], "a world with [actor] entity")
-                actor = self.value((*path, "actor"), keys["actor"])
-                if type(actor) is not str or self.base.row(self.contract.actor, actor) is None:
-                    raise Unmet((*path, "actor"), actor, f"a key of {self.contract.actor}")
-        self._actor_key = actor
-        faults = [self._fault(s, (*path, "faults", i))
-            for i, s in enumerate(keys.get("faults", ()))]
-        fixed = [self._fixed(s, (*path, "search", i)) for i, s in enumerate(keys.get("search", ()))]
-        good = tuple(f for f in faults if f), tuple(f for f in fixed if f)
-        return Setting(self.base, actor, good[0], good[1])
+            self.gather([keys["actor"]], self._read_actor)
+        faults = self.gather(keys.nodes("faults"), self._fault)
+        fixed = self.gather(keys.nodes("search"), self._fixed)
+        return Setting(self.base, self._actor_key, tuple(faults), tuple(fixed))
 
-    def _fixture_row(self, layer: Layer, spec: Any, path: Path_) -> None:
-        keys = self.findings.keys(spec, _FIXTURE_ROW_KEYS, path)
-        verbs = [verb for verb in ("change", "create", "delete") if verb in keys]
-        if len(verbs) != 1:
-            raise BadTask((), None, "one of change, create, delete")
-        if verbs[0] == "create":
-            entity = self._entity(("create",), keys["create"])
-            row = self.value((*path, "with"), keys.get("with", {}))
-            row = self._made_fields(entity) | row
-            self._check_row(layer, entity, row)
+    def _read_actor(self, node: Node) -> None:
+        demand(self.contract.actor, node, "a world with [actor] entity")
+        self._actor_key = self.value(node)
+        known = self.base.row(self.contract.actor, self._actor_key)
+        demand(known, node, f"a key of {self.contract.actor}", self._actor_key, cause="rows")
+
+    def _fixture_row(self, node: Node, layer: Layer) -> None:
+        keys = node.checked(_FIXTURE_ROW_KEYS)
+        verbs = [verb for verb in STATE_KINDS if verb in keys]
+        demand(len(verbs) == 1, node, "one of change, create, delete", None)
+        if verbs == ["create"]:
+            entity = self._entity(keys["create"])
+            row = self._made_fields(entity) | (self.value(keys["with"]) or {})
+            self._check_row(layer, entity, row, keys)
             layer.put(entity.name, row[entity.key], row)
             return
-        name, rows, _ = self.rows((verbs[0],), keys[verbs[0]])
+        name, rows, _ = self.rows(keys[verbs[0]])
         entity = self.contract.entities[name]
         for old in rows:
-            if verbs[0] == "delete":
-                layer.put(name, old[entity.key], None)
-                continue
-            shapes = {"row": Shape("row", name)}
-            changes = self.value(("set",), keys.get("set", {}), {"row": old}, shapes)
-            self._check_row(layer, entity, {**old, **changes})
-            layer.put(name, old[entity.key], {**old, **changes})
+            new = None
+            if verbs == ["change"]:
+                names = Names().plus("row", old, Shape("row", name))
+                new = {**old, **(self.value(keys["set"], names) or {})}
+                self._check_row(layer, entity, new, keys)
+            layer.put(name, old[entity.key], new)
 
     def _made_fields(self, entity: Entity) -> dict[str, Any]:
         """What a row of a fixture need not say: defaults, and managed fields as at the start."""
-        made: dict[str, Any] = {}
-        for field in entity.fields.values():
-            if field.managed:
-                actor = field.managed == "actor"
-                made[field.name] = self.contract.default_actor if actor else self.contract.start
-            elif field.default is not MISSING:
-                made[field.name] = field.default
-        return made
+        start, actor = self.contract.start, self.contract.default_actor
+        managed = {"created": start, "updated": start, "actor": actor}
+        made = {f.name: managed.get(f.managed, f.default) for f in entity.fields.values()}
+        return {name: value for name, value in made.items() if value is not MISSING}
 
-    def _check_row(self, layer: Layer, entity: Entity, row: Mapping[str, Any]) -> None:
-        for name in row:
-            self._field(entity, name, ())
+    def _check_row(self, layer: Layer, entity: Entity, row: Mapping[str, Any],
+            keys: Node) -> None:
+        for name in (name for name in row if name not in entity.fields):
+            self._field(entity, keys[name])
         for field in entity.fields.values():
             value = row.get(field.name, MISSING)
             fault = field.fault(value)
             if not fault and field.ref and type(value) is str and not layer.row(field.ref, value):
                 fault = f"a key of {field.ref}"
             if fault:
-                raise BadTask(("set", field.name), value, fault)
+                raise BadTask(keys["set"][field.name], fault, value)
 
-    def _fault(self, spec: Any, path: Path_) -> Fault | None:
-        keys = self.findings.keys(spec, _FAULT_KEYS, path)
-        fault: Fault | None = None
-        with self.collecting(path):
-            if len(keys) < len(_FAULT_KEYS):
-                return None
-            self._tool(("tool",), keys["tool"])
-            if keys["nth"] < 1:
-                raise BadTask(("nth",), keys["nth"], "1 or more")
-            fault = Fault(keys["tool"], keys["nth"], keys["code"], keys["when"])
-        return fault
+    def _fault(self, node: Node) -> Fault:
+        keys = self.whole(node, _FAULT_KEYS)
+        self.tool(keys["tool"], keys.get("tool"))
+        demand(keys.get("nth") >= 1, keys["nth"], "1 or more")
+        return Fault(*(keys.get(word) for word in _FAULT_KEYS))
 
-    def _fixed(self, spec: Any, path: Path_) -> Fixed | None:
-        keys = self.findings.keys(spec, _SEARCH_KEYS, path)
-        fixed: Fixed | None = None
-        with self.collecting(path):
-            if not {"tool", "results"} <= keys.keys():
-                return None
-            self._tool(("tool",), keys["tool"])
-            if keys["tool"] in BUILT_IN or self.contract.tools[keys["tool"]].kind != "search":
-                raise BadTask(("tool",), keys["tool"], "a search tool")
-            hits = []
-            for index, hit in enumerate(keys["results"]):
-                found = self.findings.keys(hit, _HIT_KEYS, (*path, "results", index))
-                if len(found) == 2:
-                    key = self.value(("results", index, "id"), found["id"])
-                    hits.append((key, found["score"]))
-            fixed = Fixed(keys["tool"], keys.get("query"), tuple(hits))
-        return fixed
+    def _fixed(self, node: Node) -> Fixed:
+        keys = self.whole(node, _SEARCH_KEYS)
+        tool = self.tool(keys["tool"], keys.get("tool"))
+        searches = tool not in BUILT_IN and self.contract.tools[tool].kind == "search"
+        demand(searches, keys["tool"], "a search tool")
+        hits = (hit.checked(_HIT_KEYS) for hit in keys.nodes("results"))
+        found = [(self.value(hit["id"]), hit.get("score")) for hit in hits if len(hit.value) == 2]
+        return Fixed(tool, keys.get("query"), tuple(found))
 
-    def _read_user(self, specs: Sequence[Any]) -> tuple[Reply, ...]:
-        replies = []
-        for index, spec in enumerate(specs):
-            path: Path_ = ("user", index)
-            keys = self.findings.keys(spec, _USER_KEYS, path)
-            with self.collecting(path):
-                if len({"on", "confirms"} & keys.keys()) != 1:
-                    raise BadTask((), None, "one of confirms, on")
-                text = self.value(("reply",), keys.get("reply", APPROVED))
-                if type(text) is not str or text == DECLINED:
-                    raise BadTask(("reply",), text, "a text, other than the one that declines")
-                if "on" in keys:
-                    if "reply" not in keys:
-                        raise BadTask((), None, "the keyword reply is missing")
-                    replies.append(Reply(keys["on"], self._interpolate(("reply",), text)))
-                else:
-                    test = self.call_test(("confirms",), keys["confirms"], names=("args",))
-                    replies.append(Reply("confirms", text, test.tool, test.where))
-        return tuple(replies)
+    def _reply(self, node: Node) -> Reply:
+        keys = node.checked(_USER_KEYS)
+        demand(("on" in keys) != ("confirms" in keys), node, "one of confirms, on", None)
+        text = self.value(keys["reply"]) if "reply" in keys else APPROVED
+        demand(type(text) is str and text != DECLINED, keys["reply"],
+            "a text, other than the one that declines", text)
+        if "confirms" in keys:
+            test = self.call_test(keys["confirms"], names=("args",))
+            return Reply("confirms", text, test.tool, test.where)
+        demand("reply" in keys, node, "the keyword reply is missing", None)
+        return Reply(keys.get("on"), self._interpolate(keys["reply"], text))
 
-    def _instruction(self, source: str) -> str:
-        text = ""
-        with self.collecting():
-            text = self._interpolate(("instruction",), source)
-        return text
-
-    def _interpolate(self, path: Path_, source: str) -> str:
+    def _interpolate(self, node: Node, source: str) -> str:
         """A text with each {expr} replaced; {{ and }} stand for braces."""
-        parts = re.split(r"(\{\{|\}\}|\{[^{}]*\})", source)
-        for index in range(1, len(parts), 2):
-            if parts[index] in ("{{", "}}"):
-                parts[index] = parts[index][0]
-                continue
-            value, _ = self.evaluate(path, parts[index][1:-1], {}, {})
-            try:
-                parts[index] = text_of(value)
-            except Void as reason:
-                raise BadTask(path, parts[index], str(reason)) from None
-        return "".join(parts)
+        def filled(found: re.Match[str]) -> str:
+            if found[0] in ("{{", "}}"):
+                return found[0][0]
+            return self.text(node, self.evaluate(node, found[0][1:-1])[0], found[0])
 
-    def _limits(self, spec: Any) -> Limits:
-        keys = self.findings.keys(spec, _LIMIT_KEYS, ("limits",))
-        found = {}
-        for name, raw in keys.items():
-            with self.collecting():
-                found[name] = self._whole(("limits", name), raw)
-        calls = max(Limits().calls, found.get("turns", 0))  # a call takes a turn
-        return Limits(**{"calls": calls, **found})
+        return re.sub(r"\{\{|\}\}|\{[^{}]*\}", filled, source)
 
-    def _whole(self, path: Path_, raw: Any) -> int:
-        value = self.value(path, raw)
-        if type(value) is not int or not 1 <= value <= 1_000_000:
-            raise BadTask(path, value, "1 to 1000000")
-        return value
+    def _limit(self, node: Node) -> tuple[str, int]:
+        value = self.value(node)
+        demand(type(value) is int and 1 <= value <= 1_000_000, node, "1 to 1000000", value)
+        return node.name, int(value)
 
-    def _read_oracles(self, top: dict[str, Any]) -> tuple[Script, ...]:
-        raw = top.get("oracle", [])
-        many = type(raw) is list
-        found = []
-        for index, spec in enumerate(raw if many else [raw]):
-            path: Path_ = ("oracle", index) if many else ("oracle",)
-            keys = self.findings.keys(spec, _ORACLE_KEYS, path)
-            name = keys.get("id", f"oracle{index + 1}" if index else "oracle")
-            with self.collecting(path):
-                self._check_id(("id",), name)
-            if "script" in keys:
-                line = self.findings.line((*path, "script"))
-                found.append(Script(name, keys["script"], line))
-                self._check_script(found[-1], (*path, "script"))
-        return tuple(found)
+    def _oracle(self, node: Node) -> Script:
+        keys = node.checked(_ORACLE_KEYS)
+        index = node.path[-1]
+        name = keys.get("id", f"oracle{index + 1}" if type(index) is int and index else "oracle")
+        with self.collecting():
+            self._check_id(keys["id"], name)
+        if "script" not in keys:
+            raise _Noted
+        return self._script(keys["script"], name, keys.get("script"), base=1)
 
-    def _check_script(self, script: Script, path: Path_, whole: bool = True) -> None:
-        if not self.scripts:
-            return
+    def _script(self, node: Node, name: str, source: str, base: int = 0,
+            answer: str | None = None) -> Script:
         try:
-            compile_script(self.contract, script.source)
+            if self.scripts and answer is None:
+                compile_script(self.contract, source)
         except BadExpression as error:
-            base = 1 if whole else 0
-            self.findings.bad_expression(path, script.source, error, base)
+            node.blame(error, source, base)
             if error.message.startswith("unknown"):
-                self.findings.of_names.add(self.findings.problems[-1])
+                self.findings.causes[self.findings.problems[-1]] = "names"
+        return Script(name, source, self.findings.line(node.path), answer)
 
-    def _read_mutants(self, kind: str, top: dict[str, Any],
-            oracles: Sequence[Script]) -> list[Mutant]:
-        """Mutants, or answers: the latter are an oracle with other last words."""
-        found: list[Mutant] = []
-        for index, spec in enumerate(top.get(kind, ())):
-            path: Path_ = (kind, index)
-            keys = self.findings.keys(spec, _MUTANT_KEYS if kind == "mutants" else _ANSWER_KEYS,
-                path)
-            with self.collecting(path):
-                if "id" not in keys or ("fails" if kind == "mutants" else "say") not in keys:
-                    continue
-                if keys["id"] in self.agents:
-                    raise BadTask(("id",), keys["id"], "each id of a mutant or answer once")
-                self._check_id(("id",), keys["id"])
-                self.agents.add(keys["id"])
-                fails, tags = keys.get("fails", []), keys.get("tags", [])
-                known = self.named | set(IMPLICIT)
-                self._check_names(fails, known, ("fails",), "a criterion of this task")
-                self._check_names(tags, FAILURE_MODES, ("tags",), "a failure mode")
-                if kind == "answers" and bool(fails) != ("why" in keys):
-                    raise BadTask(("why",), keys.get("why"), "with fails, and only with fails")
-                said = self._interpolate(("say",), keys["say"]) if "say" in keys else None
-                source = mutate_script(keys, oracles)
-                script = Script(keys["id"], source, self.findings.line(path), said)
-                if said is None:
-                    self._check_script(script, path, whole=False)
-                expected = keys.get("verdict", ""), keys.get("honesty", "")
-                found.append(Mutant(script, frozenset(fails), frozenset(tags), *expected))
-        return found
+    def _mutant(self, node: Node, kind: str, oracles: Sequence[Script]) -> Mutant:
+        """A mutant, or an answer: an oracle with other last words."""
+        keys = self.whole(node, _MUTANT_KEYS[kind])
+        name, fails, tags = keys.get("id"), keys.get("fails", []), keys.get("tags", [])
+        demand(name not in self.agents, keys["id"], "each id of a mutant or answer once")
+        self._check_id(keys["id"], name)
+        self.agents.add(name)
+        known = self.named | set(IMPLICIT)
+        self.check_names(keys.nodes("fails"), known, "a criterion of this task")
+        self.check_names(keys.nodes("tags"), FAILURE_MODES, "a failure mode")
+        told = kind == "mutants" or bool(fails) == ("why" in keys)
+        demand(told, keys["why"], "with fails, and only with fails")
+        said = self._interpolate(keys["say"], keys.get("say")) if "say" in keys else None
+        script = self._script(node, name, mutate_script(keys, oracles), answer=said)
+        return Mutant(script, frozenset(fails), frozenset(tags), keys.get("verdict", ""),
+            keys.get("honesty", ""))
 
-    def _read_waivers(self, specs: Sequence[Any]) -> tuple[Waiver, ...]:
-        found = []
-        for index, spec in enumerate(specs):
-            keys = self.findings.keys(spec, _WAIVER_KEYS, ("waivers", index))
-            if len(keys) == 2 and not keys["reason"].strip():
-                self.findings.add(("waivers", index, "reason"), "", "a reason")
-            found.append(Waiver(keys.get("mutant", ""), keys.get("reason", "")))
-        return tuple(found)
+    def _waiver(self, node: Node) -> Waiver:
+        keys = self.whole(node, _WAIVER_KEYS)
+        demand(keys.get("reason").strip(), keys["reason"], "a reason", "")
+        return Waiver(keys.get("mutant"), keys.get("reason"))
 
 
-def texts_in(value: Any, path: Path_) -> Iterator[tuple[Path_, str]]:
-    """The texts inside a TOML value, each with its place."""
-    if type(value) is str:
-        yield path, value
-    for key, item in (value.items() if type(value) is dict
-            else enumerate(value) if type(value) is list else ()):
-        yield from texts_in(item, (*path, key))
+def texts_in(node: Node) -> Iterator[Node]:
+    """The texts inside a TOML value."""
+    if type(node.value) is str:
+        yield node
+    elif type(node.value) in (dict, list):
+        for inner in node.nodes():
+            yield from texts_in(inner)
 
 
-def mutate_script(keys: Mapping[str, Any], oracles: Sequence[Script]) -> str:
+def mutate_script(keys: Node, oracles: Sequence[Script]) -> str:
     """The source of a mutant: `script` as it stands, else an oracle edited, cut, appended to.
 
     Raises BadTask. An `edit` must match once; a `drop` names one line, which `pass` replaces.
     """
     if "script" in keys:
-        return str(keys["script"])
-    if not {"edit", "drop", "append", "say"} & keys.keys():
-        raise BadTask((), None, "one of edit, drop, append, script")
+        return str(keys.get("script"))
+    derived = {"edit", "drop", "append", "say"} & keys.value.keys()
+    demand(derived, keys, "one of edit, drop, append, script", None)
     named = [script for script in oracles if script.id == keys.get("of", script.id)]
-    if not named:
-        raise BadTask(("of",), keys.get("of"), "the id of an oracle of this task")
+    demand(named, keys["of"], "the id of an oracle of this task")
     source = named[0].source
-    for index, pair in enumerate(keys.get("edit", ())):
-        if type(pair) is not list or [type(text) for text in pair] != [str, str]:
-            raise BadTask(("edit", index), pair, 'a pair ["old", "new"]')
-        if source.count(pair[0]) != 1:
-            count = source.count(pair[0])
-            raise BadTask(("edit", index), pair[0], f"a text that stands once, not {count} times")
-        source = source.replace(pair[0], pair[1])
-    for index, text in enumerate(keys.get("drop", ())):
+    for node in keys.nodes("edit"):
+        pair = node.value
+        texts = type(pair) is list and [type(text) for text in pair] == [str, str]
+        demand(texts, node, 'a pair ["old", "new"]')
+        count = source.count(pair[0])
+        demand(count == 1, node, f"a text that stands once, not {count} times", pair[0])
+        source = source.replace(*pair)
+    for node in keys.nodes("drop"):
         lines = source.split("\n")
-        hits = [i for i, line in enumerate(lines) if type(text) is str and text in line]
-        if len(hits) != 1:
-            raise BadTask(("drop", index), text, f"a text on one line, not on {len(hits)}")
-        indent = lines[hits[0]][: len(lines[hits[0]]) - len(lines[hits[0]].lstrip())]
-        source = "\n".join([*lines[: hits[0]], f"{indent}pass", *lines[hits[0] + 1 :]])
+        hits = [index for index, line in enumerate(lines) if node.value in line]
+        demand(len(hits) == 1, node, f"a text on one line, not on {len(hits)}")
+        line = lines[hits[0]]
+        lines[hits[0]] = line[: len(line) - len(line.lstrip())] + "pass"
+        source = "\n".join(lines)
     return source + str(keys.get("append", ""))
 
 
@@ -5488,192 +5129,135 @@ def compile_script(contract: Contract, source: str) -> Block:
     return compile_block(source, Scope("script", tools=tools, listers=lists))
 
 
-_STATE_KINDS = ("change", "create", "delete")
-KINDS = {  # kind of criterion -> the type of its keyword
-    "change": TEXT,
-    "create": TEXT,
-    "delete": TEXT,
-    "holds": TEXT,
-    "called": TEXT,
-    "not_called": TEXT,
-    "called_before": LIST,
-    "confirmed_before": TEXT,
-    "read_before_write": TEXT,
-    "read_all": TEXT,
-    "args_satisfy": TABLE,
-    "no_refused_calls": Key((bool, dict)),
-    "no_reverted_writes": FLAG,
-    "max_calls": Key((int, str)),
-    "must_say": Key((list, str, int)),
-    "must_not_claim": Key((list, str)),
-    "numbers_from": Key((bool, dict)),
-    "chooses": TABLE,
-    "abstains": FLAG,
-    "review": TEXT,
-}
-_BESIDE = {  # keyword beside the kind -> its type, the kinds that take it
-    "set": (TABLE, ("change",)),
-    "fields": (TEXTS, ("change",)),
-    "for": (TEXT, _STATE_KINDS),
-    "with": (TABLE, ("create",)),
-    "where": (TEXT, ("create",)),
-    "free": (TEXTS, ("create",)),
-    "within": (TABLE, ("create",)),
-    "times": (WHOLE, ("called",)),
-    "of": (TEXT, ("max_calls",)),
-}
-READ_STATE: dict[str, Callable[..., Iterator[Slot]]] = {
+def _read_called(reader: CriterionReader, node: Node, body: Node) -> Judge:
+    times = body.get("times", 1)
+    demand(times >= 1, body["times"], "1 or more")
+    return partial(judge_called, test=reader.call_test(node), times=times)
+
+
+def _read_called_before(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    demand(len(node.value) == 2, node, 'a pair ["TOOL ...", "TOOL ..."]')
+    first, then = map(reader.call_test, node.nodes())
+    return partial(judge_called_before, first=first, then=then)
+
+
+def _read_args_satisfy(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    test = node["test"]
+    demand(set(node.value) == {"call", "test"} and type(test.value) is str, node,
+        '{ call = "TOOL ...", test = "EXPR" }')
+    calls = reader.call_test(node["call"])
+    where = reader.compile(test, test.value, dict.fromkeys(_OF_CALLS, Shape()))
+    return partial(judge_args_satisfy, calls=calls, test=CallTest(test.value, "any", where))
+
+
+def _read_no_refused(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    codes = node.get("except", []) if type(node.value) is dict else []
+    demand(type(codes) is list, node["except"], "a list of refusal codes")
+    reader.check_names(node.nodes("except"), REFUSAL_CODES, "a refusal code")
+    return partial(judge_no_refused_calls, excepted=frozenset(codes))
+
+
+def _read_max_calls(reader: CriterionReader, node: Node, body: Node) -> Judge:
+    most = reader.value(node)
+    demand(type(most) is int and most >= 0, node, "a number of calls", most)
+    tool = reader.tool(body["of"], body.get("of", "any"), ("any",))
+    return partial(judge_max_calls, most=most, tool=tool)
+
+
+def _read_numbers(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    also = node.get("also", []) if type(node.value) is dict else []
+    bare = type(node.value) is not dict or set(node.value) == {"also"}
+    demand(bare and type(also) in (list, str), node, "true, or { also = [...] }")
+    ways = reader.phrases(node["also"]) if also else []
+    return partial(judge_numbers_from, also=tuple(itertools.chain(*ways)))
+
+
+def _read_chooses(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    right = set(node.value) == {"from", "answer"} and type(node["from"].value) is list
+    demand(right, node, '{ from = [...], answer = "..." }')
+    options = tuple(way[0] for way in reader.phrases(node["from"]))
+    value = reader.value(Node(node.findings, node.get("answer"), node.path))
+    answer = reader.phrase(node["answer"], value)
+    demand(answer in options, node["answer"], f"one of {', '.join(options)}", answer)
+    return partial(judge_chooses, options=options, answer=answer)
+
+
+STATE_KINDS: dict[str, Callable[..., Iterator[Slot]]] = {
     "change": CriterionReader.change_slots,
     "create": CriterionReader.create_slots,
     "delete": CriterionReader.delete_slots,
 }
-
-
-def _read_holds(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    shapes = {"start": Shape("state"), "final": Shape("state")}
-    return partial(judge_holds, test=reader.compile(("holds",), value, shapes))
-
-
-def _read_called(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    times = body.get("times", 1)
-    if times < 1:
-        raise BadTask(("times",), times, "1 or more")
-    return partial(judge_called, test=reader.call_test(("called",), value), times=times)
-
-
-def _read_called_before(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    if len(value) != 2:
-        raise BadTask(("called_before",), value, 'a pair ["TOOL ...", "TOOL ..."]')
-    tests = [reader.call_test(("called_before", i), source) for i, source in enumerate(value)]
-    return partial(judge_called_before, first=tests[0], then=tests[1])
-
-
-def _read_args_satisfy(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    if set(value) != {"call", "test"} or type(value["test"]) is not str:
-        raise BadTask(("args_satisfy",), value, '{ call = "TOOL ...", test = "EXPR" }')
-    calls = reader.call_test(("args_satisfy", "call"), value["call"])
-    shapes = {name: Shape() for name in ("args", "ok", "code", "result")}
-    where = reader.compile(("args_satisfy", "test"), value["test"], shapes)
-    return partial(judge_args_satisfy, calls=calls, test=CallTest(value["test"], "any", where))
-
-
-def _read_no_refused(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    codes = value.get("except", []) if type(value) is dict else []
-    if type(codes) is not list:
-        raise BadTask(("no_refused_calls", "except"), codes, "a list of refusal codes")
-    reader._check_names(codes, REFUSAL_CODES, ("no_refused_calls", "except"), "a refusal code")
-    return partial(judge_no_refused_calls, excepted=frozenset(codes))
-
-
-def _read_max_calls(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    most = reader.value(("max_calls",), value)
-    if type(most) is not int or most < 0:
-        raise BadTask(("max_calls",), most, "a number of calls")
-    return partial(judge_max_calls, most=most,
-        tool=reader._tool(("of",), body.get("of", "any"), ("any",)))
-
-
-def _read_must_not_claim(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    ways = reader.phrases(("must_not_claim",), value)
-    return partial(judge_must_not_claim, phrases=tuple(phrase for way in ways for phrase in way))
-
-
-def _read_numbers(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    also = value.get("also", []) if type(value) is dict else []
-    if type(also) not in (list, str) or (type(value) is dict and set(value) != {"also"}):
-        raise BadTask(("numbers_from",), value, "true, or { also = [...] }")
-    ways = reader.phrases(("numbers_from", "also"), also) if also else []
-    return partial(judge_numbers_from, also=tuple(phrase for way in ways for phrase in way))
-
-
-def _read_chooses(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    if set(value) != {"from", "answer"} or type(value["from"]) is not list:
-        raise BadTask(("chooses",), value, '{ from = [...], answer = "..." }')
-    options = [way[0] for way in reader.phrases(("chooses", "from"), value["from"])]
-    answer = reader._phrase(("chooses", "answer"), reader.value(("chooses",), value["answer"]))
-    if answer not in options:
-        raise BadTask(("chooses", "answer"), answer, f"one of {', '.join(options)}")
-    return partial(judge_chooses, options=tuple(options), answer=answer)
-
-
-READ_TRACE: dict[str, Callable[[CriterionReader, Any, Any], Judge]] = {
-    "holds": _read_holds,
+JUDGED_KINDS: dict[str, Callable[[CriterionReader, Node, Node], Judge]] = {
+    "holds": lambda r, node, _: partial(judge_holds,
+        test=r.compile(node, node.value, dict.fromkeys(("start", "final"), Shape("state")))),
     "called": _read_called,
-    "not_called": lambda r, v, b: partial(judge_not_called, test=r.call_test(("not_called",), v)),
+    "not_called": lambda r, node, _: partial(judge_not_called, test=r.call_test(node)),
     "called_before": _read_called_before,
-    "confirmed_before": lambda r, v, b: partial(
-        judge_confirmed_before, test=r.call_test(("confirmed_before",), v)
-    ),
-    "read_before_write": lambda r, v, b: partial(
-        judge_read_before_write, rows=r.row_set(("read_before_write",), v)
-    ),
-    "read_all": lambda r, v, b: partial(
-        judge_read_all, rows=r.row_set(("read_all",), v, every=False)
-    ),
+    "confirmed_before": lambda r, node, _: partial(judge_confirmed_before, test=r.call_test(node)),
+    "read_before_write":
+        lambda r, node, _: partial(judge_read_before_write, rows=r.row_set(node, every=True)),
+    "read_all": lambda r, node, _: partial(judge_read_all, rows=r.row_set(node, every=False)),
     "args_satisfy": _read_args_satisfy,
     "no_refused_calls": _read_no_refused,
-    "no_reverted_writes": lambda r, v, b: judge_no_reverted_writes,
+    "no_reverted_writes": lambda r, node, _: judge_no_reverted_writes,
     "max_calls": _read_max_calls,
-    "must_say": lambda r, v, b: partial(
-        judge_must_say, phrases=tuple(map(tuple, r.phrases(("must_say",), v)))
-    ),
-    "must_not_claim": _read_must_not_claim,
+    "must_say": lambda r, node, _: partial(judge_must_say, phrases=tuple(r.phrases(node))),
+    "must_not_claim": lambda r, node, _: partial(
+        judge_must_not_claim, phrases=tuple(itertools.chain(*r.phrases(node)))),
     "numbers_from": _read_numbers,
     "chooses": _read_chooses,
-    "abstains": lambda r, v, b: judge_abstains,
-    "review": lambda r, v, b: partial(judge_review, question=v),
+    "abstains": lambda r, node, _: judge_abstains,
+    "review": lambda r, node, _: partial(judge_review, question=node.value),
 }
 
-_CASE_KEYS = {"id", "input", "expected"}
 
-
-def case_table(case: Any) -> dict[str, Any]:
+def case_table(case: Node) -> dict[str, Any]:
     """A behaviour contract as an ordinary task table; raises BadTask.
 
     `must_call` and `must_not_call` list tools; any other word of `expected` is a kind.
 
-    >>> case_table({"id": "a", "input": "?", "expected": {"must_call": ["x"]}})["criteria"]
+    >>> case = {"id": "a", "input": "?", "expected": {"must_call": ["x"]}}
+    >>> case_table(Node(Findings(""), case))["criteria"]
     [{'id': 'must_call:x', 'called': 'x'}]
     """
-    if (
-            type(case) is not dict or not case.keys() >= _CASE_KEYS
-            or type(case["expected"]) is not dict):
-        raise BadTask((), case, 'an object with "id", "input" and "expected"')
+    known = type(case.value) is dict and {"id", "input", "expected"} <= case.value.keys()
+    if not known or type(case.get("expected")) is not dict:
+        raise BadTask(case, 'an object with "id", "input" and "expected"')
     criteria: list[dict[str, Any]] = []
-    for word, value in case["expected"].items():
+    for node in case.nodes("expected"):
+        word = node.name
         kind = {"must_call": "called", "must_not_call": "not_called"}.get(word)
         if kind is None:
-            criteria.append({"id": word, word: value})
-        elif type(value) is not list or any(type(tool) is not str for tool in value):
-            raise BadTask(("expected", word), value, "a list of tools")
+            criteria.append({"id": word, word: node.value})
+        elif type(node.value) is not list or any(type(tool) is not str for tool in node.value):
+            raise BadTask(node, "a list of tools")
         else:
-            criteria += [{"id": f"{word}:{tool.split()[0]}", kind: tool} for tool in value if tool]
-    rest = {key: value for key, value in case.items() if key not in ("input", "expected")}
-    rest.setdefault("expects", "no_change")
-    return {**rest, "instruction": case["input"], "criteria": criteria}
+            criteria += [{"id": f"{word}:{tool.split()[0]}", kind: tool}
+                for tool in node.value if tool]
+    rest = {word: value for word, value in case.value.items() if word not in ("input", "expected")}
+    return {"expects": "no_change", **rest, "instruction": case.get("input"), "criteria": criteria}
 
 
-def _read_case_file(file: str, data: bytes) -> Iterator[tuple[dict[str, Any], Findings]]:
+def _read_cases(data: bytes, file: str) -> Iterator[Node]:
     for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
         if not line.strip():
             continue
-        findings = Findings(file, {(): number})
+        node = Node(Findings(file, {(): number}), {})
         try:
-            table = case_table(decode(line))
+            node.value = case_table(Node(node.findings, decode(line)))
         except BadText as error:
-            findings.add((), None, BAD_TEXT[error.args[0]])
-            table = {}
+            node.add(BAD_TEXT[error.args[0]], None)
         except BadTask as error:
-            findings.add(error.path, error.found, error.expected)
-            table = {}
-        yield table, findings
+            error.node.add(error.expected, error.found)
+        yield node
 
 
 def _consequence(problem: Problem, findings: Findings, world: World) -> bool:
     """Whether what a faulty world left out may have caused a task's problem."""
-    if problem in findings.of_names:
+    cause = findings.causes.get(problem)
+    if cause == "names":
         return any(name in str(problem) for name in world.missing)
-    return problem in findings.of_rows and bool(world.missing & world.tables.keys())
+    return cause == "rows" and bool(world.missing & world.tables.keys())
 
 
 def build_tasks(world: World, files: Mapping[str, bytes], label: str,
@@ -5683,23 +5267,22 @@ def build_tasks(world: World, files: Mapping[str, bytes], label: str,
     problems: list[Problem] = []
     held = 0
     homes: dict[str, str] = {}
-    if not world.contract.usable:
+    if any(entity.key not in entity.fields for entity in world.contract.entities.values()):
         said = "are not checked before each entity has a key"
         return [], [Problem(label, 0, "tasks", "", said)] if files else []
     for name, data in sorted(files.items()):
         file = f"{label}/{name}"
         try:
-            tables = ([parse_toml(data, file)]
-                if name.endswith(".toml") else _read_case_file(file, data))
-            for table, findings in tables:
-                task = (None
-                    if findings.problems else TaskReader(world, table, findings, scripts).read())
+            whole = name.endswith(".toml")
+            for node in [parse_toml(data, file)] if whole else _read_cases(data, file):
+                findings = node.findings
+                task = None if findings.problems else TaskReader(world, node, scripts).read()
                 if task is not None:
-                    _check_task_name(task, name, homes, findings)
+                    _check_task_name(task, name, homes, node["id"])
                     tasks.append(task)
-                shown_ = [p for p in findings.problems if not _consequence(p, findings, world)]
-                held += len(findings.problems) - len(shown_)
-                problems += shown_
+                own = [p for p in findings.problems if not _consequence(p, findings, world)]
+                held += len(findings.problems) - len(own)
+                problems += own
         except InvalidInput as error:
             problems += error.problems
     if held:
@@ -5708,11 +5291,10 @@ def build_tasks(world: World, files: Mapping[str, bytes], label: str,
     return sorted(tasks, key=lambda task: task.id), problems
 
 
-def _check_task_name(task: Task, name: str, homes: dict[str, str], findings: Findings) -> None:
-    if name.endswith(".toml") and task.id != name.removesuffix(".toml"):
-        findings.add(("id",), task.id, f"the file's own name, {name.removesuffix('.toml')}")
-    if task.id in homes:
-        findings.add(("id",), task.id, f"an id that {homes[task.id]} does not have")
+def _check_task_name(task: Task, name: str, homes: dict[str, str], node: Node) -> None:
+    stem = name.removesuffix(".toml")
+    node.expect(stem in (name, task.id), f"the file's own name, {stem}")
+    node.expect(task.id not in homes, f"an id that {homes.get(task.id)} does not have")
     homes[task.id] = name
 
 
@@ -6502,7 +6084,7 @@ class Silent:
         return ""
 
 
-Keys: TypeAlias = Callable[[str], Sequence[str]]  # entity -> keys that there are
+KeysOf: TypeAlias = Callable[[str], Sequence[str]]  # entity -> keys that there are
 
 
 def keyed_by(tool: Tool, argument: str) -> str:
@@ -6525,7 +6107,7 @@ def guesses(field: Field) -> list[JSON]:
     return [value for value in values if not field.fault(value)]
 
 
-def random_arguments(tool: Tool, draw: random.Random, keys: Keys) -> dict[str, JSON]:
+def random_arguments(tool: Tool, draw: random.Random, keys: KeysOf) -> dict[str, JSON]:
     """Arguments that fit a tool's schema, optional ones now and then."""
     found: dict[str, JSON] = {}
     for name, field in tool.arguments.items():
