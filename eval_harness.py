@@ -1475,9 +1475,12 @@ class Node:
         if not right:
             self.add(expected, found)
 
-    def blame(self, error: BadExpression, source: str, base: int = 0) -> None:
-        """Note a fault inside a source text: line and column in the file's own terms."""
-        line = self.findings.line(self.path) + base + error.line - 1
+    def blame(self, error: BadExpression, source: str, whole: bool = False) -> None:
+        """Note a fault inside a source text: line and column in the file's own terms.
+
+        A `whole` text of several lines begins on the line after its keyword.
+        """
+        line = self.findings.line(self.path) + (whole and "\n" in source) + error.line - 1
         text = source.strip().splitlines()[error.line - 1 : error.line] or [""]
         place = f"{place_of(self.path)}, column {error.column}"
         self.findings.problems.append(
@@ -2083,7 +2086,7 @@ class ContractReader(EntityReader):
         try:
             return compile_block(keys.get("script"), scope, after)
         except BadExpression as error:
-            keys["script"].blame(error, keys.get("script"), base=1)
+            keys["script"].blame(error, keys.get("script"), whole=True)
             return None
 
 
@@ -4568,7 +4571,10 @@ class SelectorReader:
         if node.value.startswith("="):
             return self._evaluated_rows(node, names)
         one, base, where, excluded = parse_selector(node)
-        target = self.names.rows(base)
+        target, shape = self.names.rows(base), self.names.shapes.get(base, Shape())
+        if shape.kind == "ref":
+            referred = self.base.row(shape.entity, self.names.values[base])
+            target = shape.entity, [referred] if referred else []
         if target is None and base not in self.schema:
             hint = _close(base, [*self.schema, *self.names.shapes])
             raise BadTask(node, f"an entity or a target{hint}", base, "names")
@@ -5048,15 +5054,15 @@ class TaskReader(CriterionReader):
             self._check_id(keys["id"], name)
         if "script" not in keys:
             raise _Noted
-        return self._script(keys["script"], name, keys.get("script"), base=1)
+        return self._script(keys["script"], name, keys.get("script"), whole=True)
 
-    def _script(self, node: Node, name: str, source: str, base: int = 0,
+    def _script(self, node: Node, name: str, source: str, whole: bool = False,
             answer: str | None = None) -> Script:
         try:
             if self.scripts and answer is None:
                 compile_script(self.contract, source)
         except BadExpression as error:
-            node.blame(error, source, base)
+            node.blame(error, source, whole)
             if error.message.startswith("unknown"):
                 self.findings.causes[self.findings.problems[-1]] = "names"
         return Script(name, source, self.findings.line(node.path), answer)
@@ -5098,9 +5104,10 @@ def mutate_script(keys: Node, oracles: Sequence[Script]) -> str:
 
     Raises BadTask. An `edit` must match once; a `drop` names one line, which `pass` replaces.
     """
-    if "script" in keys:
-        return str(keys.get("script"))
     derived = {"edit", "drop", "append", "say"} & keys.value.keys()
+    if "script" in keys:
+        demand(not derived, keys["script"], f"nothing beside it, not {', '.join(sorted(derived))}")
+        return str(keys.get("script"))
     demand(derived, keys, "one of edit, drop, append, script", None)
     named = [script for script in oracles if script.id == keys.get("of", script.id)]
     demand(named, keys["of"], "the id of an oracle of this task")
@@ -5173,7 +5180,7 @@ def _read_numbers(reader: CriterionReader, node: Node, _: Node) -> Judge:
 
 
 def _read_chooses(reader: CriterionReader, node: Node, _: Node) -> Judge:
-    right = set(node.value) == {"from", "answer"} and type(node["from"].value) is list
+    right = set(node.value) == {"from", "answer"} and type(node["from"].value) in (list, str)
     demand(right, node, '{ from = [...], answer = "..." }')
     options = tuple(way[0] for way in reader.phrases(node["from"]))
     value = reader.value(Node(node.findings, node.get("answer"), node.path))
@@ -6412,12 +6419,12 @@ def spec_for(task: Task, agent: AgentKind, limits: Limits | None = None) -> Spec
     return Spec(task, Identity(task.name, agent.name), agent.make, limits or task.limits)
 
 
-def _departure(what: str, expected: Iterable[str], found: Iterable[str]) -> Iterator[str]:
+def _departure(expected: Iterable[str], found: Iterable[str]) -> Iterator[str]:
     missing, surplus = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
     if missing:
-        yield f"{what} {', '.join(missing)} expected, not found"
+        yield f"does not fail {', '.join(missing)}, as it should"
     if surplus:
-        yield f"{what} {', '.join(surplus)} found, not expected"
+        yield f"fails {', '.join(surplus)}, as it should not"
 
 
 def faults_of(verdict: Verdict, task: Task, mutant: Mutant | None) -> Iterator[str]:
@@ -6427,7 +6434,7 @@ def faults_of(verdict: Verdict, task: Task, mutant: Mutant | None) -> Iterator[s
         return
     if verdict.outcome == "error":
         yield f"outcome error, owner {verdict.owner}"
-    yield from _departure("failing", mutant.fails if mutant else (), verdict.failed)
+    yield from _departure(mutant.fails if mutant else (), verdict.failed)
     if mutant is None:
         if task.expects == "refusal" and verdict.verdict != "refused_correctly":
             yield f"verdict {verdict.verdict}"
@@ -9558,7 +9565,11 @@ def _check_path(path: Path, text: str,
         tasks, more = build_tasks(world, files, str(Path(text).parent))
         problems = [*problems, *more]
     else:
-        raise HarnessError(f"{printable(text)}: a world folder or a task file was expected")
+        named = [_root(options) / "seeds" / text, _root(options) / "tasks" / f"{text}.toml"]
+        there = [near for near in named if near.exists() and near != path]
+        if not there:
+            raise HarnessError(f"{printable(text)}: a world or task, by name or path, was expected")
+        return _check_path(there[0], os.path.relpath(there[0]), options)
     if problems:
         raise InvalidInput(problems)
     return [world], tasks
