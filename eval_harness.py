@@ -34,8 +34,9 @@ Contents
     14  Oracles and mutants
     15  Runs
     16  Reports
-    17  Selftest
-    18  Commands
+    17  Scale
+    18  Selftest
+    19  Commands
 """
 
 from __future__ import annotations
@@ -63,19 +64,20 @@ import shlex
 import stat
 import symtable
 import sys
+import tempfile
 import threading
 import tracemalloc
 import types
 import unicodedata
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, overload
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 try:
     import tomllib
@@ -604,7 +606,7 @@ def part(value: Any, name: str) -> Any:
     """A field of a row or object; MISSING where it, or the row itself, is not there."""
     if value is MISSING or value is None:
         return MISSING
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):  # the second asks for long
         raise Void(f"{shown(value)} has no field {name}")
     return value.get(name, MISSING)
 
@@ -1211,8 +1213,8 @@ def compile_block(source: str, scope: Scope, after: Mapping[str, str] = {}) -> B
 # ============================================================================
 #
 # A contract.toml declares a world: its entities and their fields, who sees what, the clock, the
-# policy, and the tools. Which keywords a table may hold stands in the KEYS tables; anything else
-# in a contract is an error, collected with all others.
+# policy, and the tools. Which keywords a table may hold stands in its Keys; anything else in a
+# contract is an error, noted with all others.
 
 TIME = re.compile(
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
@@ -1226,21 +1228,31 @@ class Key(NamedTuple):
     """One keyword of a table: the types it may have, whether it must be there, its values."""
 
     types: tuple[type, ...]
-    required: bool = False
-    choices: tuple[Any, ...] = ()
-    items: type | None = None  # of each element of a list
+    required: bool
+    texts: bool  # each element of the list is a text
+    choices: tuple[Any, ...]
 
 
-TEXT, FLAG, TABLE, LIST, WHOLE = Key((str,)), Key((bool,)), Key((dict,)), Key((list,)), Key((int,))
-TEXTS = Key((list,), items=str)
-_TYPE_NAMES = {
-    str: "a text",
-    bool: "true or false",
-    dict: "a table",
-    list: "a list",
-    int: "an integer",
-    float: "a number",
-}
+Keys: TypeAlias = dict[str, Key]
+_TYPES: Mapping[str, tuple[type, ...]] = {"text": (str,), "flag": (bool,), "table": (dict,),
+    "list": (list,), "texts": (list,), "integer": (int,), "number": (int, float)}
+_TYPE_NAMES = {str: "a text", bool: "true or false", dict: "a table", list: "a list",
+    int: "an integer", float: "a number"}
+
+
+def keywords(words: str, **choices: Iterable[Any]) -> Keys:
+    """The keywords of a table, written as `name type|type`; `!` marks those that must be there.
+
+    >>> keywords("id! text, limit integer|text")["limit"].types
+    (<class 'int'>, <class 'str'>)
+    """
+    found = {}
+    for entry in words.split(", "):
+        marked, kinds = entry.split()
+        name, types = marked.rstrip("!"), [_TYPES[kind] for kind in kinds.split("|")]
+        found[name] = Key(tuple(itertools.chain(*types)), name != marked, kinds == "texts",
+            tuple(choices.get(name, ())))
+    return found
 
 
 def place_of(path: Path_) -> str:
@@ -1249,14 +1261,9 @@ def place_of(path: Path_) -> str:
     >>> place_of(("criteria", 0, "set", "id.x"))
     'criteria[0].set."id.x"'
     """
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            word = step if re.fullmatch(r"[\w-]+", step) else encode(step)
-            text += f".{word}" if text else word
-    return text or "file"
+    steps = [f"[{step}]" if isinstance(step, int)
+        else f".{step}" if re.fullmatch(r"[\w-]+", step) else f".{encode(step)}" for step in path]
+    return "".join(steps).removeprefix(".") or "file"
 
 
 class Findings:
@@ -1265,58 +1272,100 @@ class Findings:
     def __init__(self, file: str, lines: Mapping[Path_, int] = {}) -> None:
         self.file, self.lines = file, lines
         self.problems: list[Problem] = []
-        self.of_rows: set[Problem] = set()  # those that a fault of a row may have caused
-        self.of_names: set[Problem] = set()  # ... or that of a contract, which left a name out
+        self.causes: dict[Problem, str] = {}  # of those that "rows" or "names" left out may explain
         self.left_out: set[str] = set()  # names of a contract that could not be declared
 
     def line(self, path: Path_) -> int:
         """The line of a path, or of the nearest table around it."""
         while path and path not in self.lines and (*path, 0) not in self.lines:
             path = path[:-1]
-        path = path if path in self.lines else (*path, 0)
-        return self.lines.get(path, 0)
+        return self.lines.get(path, self.lines.get((*path, 0), 0))
 
-    def add(self, path: Path_, found: Any, expected: str) -> None:
-        """Note one problem."""
-        value = "" if found is None else shown(found)
-        self.problems.append(Problem(self.file, self.line(path), place_of(path), value, expected))
 
-    def has(self, *paths: Path_) -> bool:
-        """Whether one of these places has a problem already."""
-        places = {place_of(path) for path in paths}
-        return any(problem.place in places for problem in self.problems)
+class Node:
+    """A value of a document and where it stands: what readers take, and where they note faults."""
 
-    def bad_expression(self, path: Path_, source: str, error: BadExpression, base: int = 0) -> None:
-        """Note a fault inside an expression: line and column in the file's own terms."""
-        line = self.line(path) + base + error.line - 1
+    __slots__ = ("findings", "path", "value")
+
+    def __init__(self, findings: Findings, value: Any, path: Path_ = ()) -> None:
+        self.findings, self.value, self.path = findings, value, path
+
+    @property
+    def name(self) -> str:
+        """Its keyword in the table that holds it."""
+        return str(self.path[-1])
+
+    def __getitem__(self, step: str | int) -> Node:
+        """What stands below it; None is the value of what is not there."""
+        there = step in self.value if type(self.value) is dict else type(step) is int
+        return Node(self.findings, self.value[step] if there else None, (*self.path, step))
+
+    def __contains__(self, word: str) -> bool:
+        return word in self.value
+
+    def get(self, word: str, default: Any = None) -> Any:
+        """The bare value of a keyword."""
+        return self.value.get(word, default)
+
+    def nodes(self, word: str = "") -> list[Node]:
+        """All that stands in it, or in the list or table under one of its keywords."""
+        held = self[word] if word else self
+        table = type(held.value) is dict
+        items = held.value.items() if table else enumerate(held.value or ())
+        return [Node(self.findings, item, (*held.path, step)) for step, item in items]
+
+    def add(self, expected: str, found: Any = ...) -> None:
+        """Note a problem with it; `found` where that is not the value, None to show nothing."""
+        value = self.value if found is ... else found
+        self.findings.problems.append(Problem(self.findings.file, self.findings.line(self.path),
+            place_of(self.path), "" if value is None else shown(value), expected))
+
+    def expect(self, right: Any, expected: str, found: Any = ...) -> None:
+        """Note a problem with it unless it is right."""
+        if not right:
+            self.add(expected, found)
+
+    def blame(self, error: BadExpression, source: str, whole: bool = False) -> None:
+        """Note a fault inside a source text: line and column in the file's own terms.
+
+        A `whole` text of several lines begins on the line after its keyword.
+        """
+        line = self.findings.line(self.path) + (whole and "\n" in source) + error.line - 1
         text = source.strip().splitlines()[error.line - 1 : error.line] or [""]
-        place = f"{place_of(path)}, column {error.column}"
-        found = shown(text[0].strip())
-        self.problems.append(Problem(self.file, line, place, found, error.message))
+        place = f"{place_of(self.path)}, column {error.column}"
+        self.findings.problems.append(
+            Problem(self.findings.file, line, place, shown(text[0].strip()), error.message))
 
-    def keys(self, table: Any, spec: Mapping[str, Key], path: Path_) -> dict[str, Any]:
-        """The keywords of a table that are right; every other one is noted."""
-        if type(table) is not dict:
-            self.add(path, table, "a table was expected")
-            return {}
-        good: dict[str, Any] = {}
-        for name, value in table.items():
-            key = spec.get(name)
-            if key is None:
-                self.add((*path, name), value, f"unknown keyword{_close(name, spec)}")
-            elif type(value) not in key.types:
-                names = " or ".join(_TYPE_NAMES[kind] for kind in key.types)
-                self.add((*path, name), value, f"{names} was expected")
-            elif key.choices and value not in key.choices:
-                self.add((*path, name), value, f"one of {', '.join(map(str, key.choices))}")
-            elif key.items and any(type(item) is not key.items for item in value):
-                self.add((*path, name), value, "a list of texts was expected")
-            else:
-                good[name] = value
-        for name, key in spec.items():
-            if key.required and name not in table:
-                self.add(path, None, f"the keyword {name} is missing")
-        return good
+    def checked(self, keys: Keys) -> Node:
+        """This table with only the keywords that are right; every other one is noted."""
+        if type(self.value) is not dict:
+            self.add("a table was expected")
+            return Node(self.findings, {}, self.path)
+        faults = {name: _key_fault(name, value, keys) for name, value in self.value.items()}
+        for name in filter(faults.get, faults):
+            self[name].add(faults[name])
+        for name, key in keys.items():
+            missing = key.required and name not in self.value
+            self.expect(not missing, f"the keyword {name} is missing", None)
+        good = {name: value for name, value in self.value.items() if not faults[name]}
+        return Node(self.findings, good, self.path)
+
+    def table(self, word: str, keys: Keys) -> Node:
+        """The checked table under a keyword; an empty one where there is none."""
+        inner = self[word]
+        return inner.checked(keys) if word in self else Node(self.findings, {}, inner.path)
+
+
+def _key_fault(name: str, value: Any, keys: Keys) -> str:
+    key = keys.get(name)
+    if key is None:
+        return f"unknown keyword{_close(name, keys)}"
+    if type(value) not in key.types:
+        return f"{' or '.join(_TYPE_NAMES[kind] for kind in key.types)} was expected"
+    if key.choices and value not in key.choices:
+        return f"one of {', '.join(map(str, key.choices))}"
+    wrong = key.texts and any(type(item) is not str for item in value)
+    return "a list of texts was expected" if wrong else ""
 
 
 _TOML_KEY = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|[\w-]+))*)\s*=""")
@@ -1363,27 +1412,26 @@ def _head_path(text: str, array: bool, counts: Counter[Path_]) -> Path_:
     return path
 
 
-def _plain(value: Any, path: Path_, findings: Findings) -> Any:
+def _plain(findings: Findings, value: Any, path: Path_ = ()) -> Any:
     """A TOML value without what JSON does not have (dates, NaN, infinities, too deep ones).
 
     Each of those is noted, and MISSING stands for it.
     """
     if len(path) > MAX_DEPTH:
-        findings.add(path[:8], None, f"nests deeper than {MAX_DEPTH}")
-        return MISSING
-    if type(value) is dict:
-        parts = {name: _plain(item, (*path, name), findings) for name, item in value.items()}
+        Node(findings, None, path[:8]).add(f"nests deeper than {MAX_DEPTH}")
+    elif type(value) is dict:
+        parts = {name: _plain(findings, item, (*path, name)) for name, item in value.items()}
         return {name: item for name, item in parts.items() if item is not MISSING}
-    if type(value) is list:
-        items = [_plain(item, (*path, at), findings) for at, item in enumerate(value)]
+    elif type(value) is list:
+        items = [_plain(findings, item, (*path, at)) for at, item in enumerate(value)]
         return [item for item in items if item is not MISSING]
-    if type(value) is float and value - value != 0.0:
-        findings.add(path, str(value), "a finite number was expected")
-        return MISSING
-    if type(value) not in (str, int, float, bool):
-        findings.add(path, str(value), "a date is no value here: write it as a text")
-        return MISSING
-    return value
+    elif type(value) is float and value - value != 0.0:
+        Node(findings, str(value), path).add("a finite number was expected")
+    elif type(value) not in (str, int, float, bool):
+        Node(findings, str(value), path).add("a date is no value here: write it as a text")
+    else:
+        return value
+    return MISSING
 
 
 def read_bytes(path: Path) -> bytes:
@@ -1405,8 +1453,8 @@ def reason_of(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else "unreadable"
 
 
-def parse_toml(data: bytes, file: str) -> tuple[dict[str, Any], Findings]:
-    """A TOML document and the Findings of its file; raises InvalidInput where it has no sense."""
+def parse_toml(data: bytes, file: str) -> Node:
+    """The table of a TOML document; raises InvalidInput where it has no sense."""
     if data.startswith(codecs.BOM_UTF8):
         raise InvalidInput([Problem(file, 1, "file", "", "starts with a byte order mark")])
     try:
@@ -1423,25 +1471,32 @@ def parse_toml(data: bytes, file: str) -> tuple[dict[str, Any], Findings]:
         what = "an integer of too many digits" if "digits" in what else what
         raise InvalidInput([Problem(file, line, "file", "", f"is not TOML: {what}")]) from None
     findings = Findings(file, toml_lines(text))
-    return _plain(table, (), findings), findings
+    return Node(findings, _plain(findings, table))
 
 
-ANY = "any"  # the type of a field whose declaration is at fault
-FIELD_TYPES = ("text", "integer", "number", "boolean", "time", "list")
-MANAGED = ("created", "updated", "actor")
-_FIELD_KEYS = {
-    "type": Key((str,), True, FIELD_TYPES),
-    "of": Key((str,), False, ("text", "integer", "number", "boolean")),
-    "enum": LIST,
-    "min": Key((int, float)),
-    "max": Key((int, float)),
-    "nullable": FLAG,
-    "optional": FLAG,
-    "ref": TEXT,
-    "managed": Key((str,), False, MANAGED),
-    "default": Key((str, int, float, bool, list)),
-    "description": TEXT,
+class FieldType(NamedTuple):
+    """What a type of field means: in Python, in words, in JSON Schema."""
+
+    kinds: tuple[type, ...]
+    words: str
+    schema: str
+    bounds: tuple[str, ...] = ()  # what `min` and `max` are called there
+
+
+FIELD_TYPES = {
+    "text": FieldType((str,), "a text", "string", ("minLength", "maxLength")),
+    "integer": FieldType((int,), "an integer", "integer", ("minimum", "maximum")),
+    "number": FieldType((int, float), "a number", "number", ("minimum", "maximum")),
+    "boolean": FieldType((bool,), "true or false", "boolean"),
+    "time": FieldType((str,), "a time", "string"),
+    "list": FieldType((list,), "a list", "array", ("minItems", "maxItems")),
 }
+ANY = "any"  # the type of a field whose declaration is at fault
+_FIELD_KEYS = keywords(
+    "type! text, of text, enum list, min number, max number, nullable flag, optional flag, "
+    "ref text, managed text, default text|number|flag|list, description text",
+    type=FIELD_TYPES, of=("text", "integer", "number", "boolean"),
+    managed=("created", "updated", "actor"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -1473,44 +1528,21 @@ class Field:
         return "" if self.type == ANY else self._fault(value)
 
     def _fault(self, value: Any) -> str:
-        kinds = _PYTHON_TYPES[self.type]
-        if type(value) not in kinds:
-            return f"{_ARTICLES[self.type]} was expected"
+        if type(value) not in FIELD_TYPES[self.type].kinds:
+            return f"{FIELD_TYPES[self.type].words} was expected"
         if self.enum and not any(same(value, choice) for choice in self.enum):
             return f"one of {', '.join(shown(choice) for choice in self.enum)}"
         if self.type == "time" and not is_time(value):
             return "a time like 2026-01-31T09:00:00Z was expected"
-        if self.type == "list" and any(type(v) not in _PYTHON_TYPES[self.of] for v in value):
+        if self.type == "list" and any(type(v) not in FIELD_TYPES[self.of].kinds for v in value):
             return f"a list of {self.of} was expected"
-        return self._out_of_bounds(value)
-
-    def _out_of_bounds(self, value: Any) -> str:
         sized = self.type in ("text", "list")
-        size = len(value) if sized else value
-        noun = "length " if sized else ""
+        size, noun = (len(value), "length ") if sized else (value, "")
         if self.min is not None and size < self.min:
             return f"{noun}at least {self.min}"
         if self.max is not None and size > self.max:
             return f"{noun}at most {self.max}"
         return ""
-
-
-_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
-    "text": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "time": (str,),
-    "list": (list,),
-}
-_ARTICLES = {
-    "text": "a text",
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "time": "a time",
-    "list": "a list",
-}
 
 
 def is_time(text: str) -> bool:
@@ -1594,6 +1626,12 @@ class Policy:
     irreversible: str = "open"
 
 
+def schema_of(entities: Mapping[str, Entity]) -> Schema:
+    """Entity -> field -> entity referred to: what the expression compiler needs."""
+    return {name: {field.name: field.ref for field in entity.fields.values()}
+        for name, entity in entities.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Contract:
     """A checked contract."""
@@ -1608,238 +1646,156 @@ class Contract:
     entities: Mapping[str, Entity]
     tools: Mapping[str, Tool]
 
-    @property
-    def usable(self) -> bool:
-        """Whether every entity has a key among its fields: else nothing can be read against it."""
-        return all(entity.key in entity.fields for entity in self.entities.values())
 
-    @property
-    def schema(self) -> Schema:
-        """Entity -> field -> entity referred to: what the expression compiler needs."""
-        return {name: {field.name: field.ref for field in entity.fields.values()}
-            for name, entity in self.entities.items()}
-
-
-_TOP_KEYS = {
-    "schema": Key((int,), True, (1,)),
-    "world": Key((str,), True),
-    "title": TEXT,
-    "clock": Key((dict,), True),
-    "policy": TABLE,
-    "actor": TABLE,
-    "entities": Key((dict,), True),
-    "tools": Key((dict,), True),
-}
-_CLOCK_KEYS = {"start": Key((str,), True), "step": Key((int,), True)}
-_POLICY_KEYS = {
-    "redundant_updates": Key((str,), False, ("refuse", "accept")),
-    "page_cap": WHOLE,
-    "confirmation": FLAG,
-    "irreversible": Key((str,), False, ("open", "closed")),
-}
-_ACTOR_KEYS = {"entity": Key((str,), True), "default": TEXT}
-_ENTITY_KEYS = {
-    "key": Key((str,), True),
-    "new_id": Key((str,), True),
-    "scope": TABLE,
-    "fields": Key((dict,), True),
-}
-_SCOPE_KEYS = {"field": Key((str,), True), "all_when": TEXT, "where": TEXT}
-_GUARD_KEYS = {
-    "refuse_when": Key((str,), True),
-    "code": Key((str,), True),
-    "message": Key((str,), True),
-    "evidence": TEXT,
-}
+_TOP_KEYS = keywords(
+    "schema! integer, world! text, title text, clock! table, policy table, actor table, "
+    "entities! table, tools! table", schema=(1,))
+_CLOCK_KEYS = keywords("start! text, step! integer")
+_POLICY_KEYS = keywords(
+    "redundant_updates text, page_cap integer, confirmation flag, irreversible text",
+    redundant_updates=("refuse", "accept"), irreversible=("open", "closed"))
+_ACTOR_KEYS = keywords("entity! text, default text")
+_ENTITY_KEYS = keywords("key! text, new_id! text, scope table, fields! table")
+_SCOPE_KEYS = keywords("field! text, all_when text, where text")
 REFUSAL_CODES = {  # code -> whether the same call may succeed later
-    "malformed": False,
-    "unknown_tool": False,
-    "invalid_arguments": False,
-    "not_found": False,
-    "forbidden": False,
-    "conflict": False,
-    "precondition_failed": False,
-    "confirmation_required": True,
-    "unavailable": True,
-    "redundant_update": False,
-}
+    "malformed": False, "unknown_tool": False, "invalid_arguments": False, "not_found": False,
+    "forbidden": False, "conflict": False, "precondition_failed": False,
+    "confirmation_required": True, "unavailable": True, "redundant_update": False}
 WORLD_CODES = ("not_found", "forbidden", "conflict", "precondition_failed", "unavailable")
-_COMMON = {"kind", "description", "effect", "allowed_when", "guards"}
-_KIND_KEYS = {  # kind -> (keywords beyond the common ones, effects it may have)
-    "list": ({"entity", "filters", "sort"}, ("read",)),
-    "get": ({"entity"}, ("read",)),
-    "search": ({"entity", "fields"}, ("read",)),
-    "create": ({"entity", "set"}, ("write", "irreversible")),
-    "update": ({"entity", "set"}, ("write", "irreversible")),
-    "delete": ({"entity"}, ("write", "irreversible")),
-    "transaction": ({"args", "script", "result"}, ("write", "irreversible", "read")),
-    "python": ({"args", "returns"}, ("read", "write", "irreversible")),
+_GUARD_KEYS = keywords(
+    "refuse_when! text, code! text, message! text, evidence text", code=WORLD_CODES)
+_EFFECTS = ("read", "write", "irreversible")
+_KINDS = {  # kind of tool -> its own keywords, the effects it may have, its usual one first
+    "list": ("entity! text, filters texts, sort texts", ("read",)),
+    "get": ("entity! text", ("read",)),
+    "search": ("entity! text, fields! texts", ("read",)),
+    "create": ("entity! text, set! texts", ("write", "irreversible")),
+    "update": ("entity! text, set! texts", ("write", "irreversible")),
+    "delete": ("entity! text", ("write", "irreversible")),
+    "transaction": ("args table, script! text, result table", ("write", "irreversible", "read")),
+    "python": ("args table, returns table", _EFFECTS),
 }
-_TOOL_KEYS = {
-    "kind": Key((str,), True, tuple(_KIND_KEYS)),
-    "description": TEXT,
-    "effect": Key((str,), False, ("read", "write", "irreversible")),
-    "allowed_when": TEXT,
-    "guards": LIST,
-    "entity": Key((str,), True),
-    "filters": TEXTS,
-    "sort": TEXTS,
-    "fields": Key((list,), True, items=str),
-    "set": Key((list,), True, items=str),
-    "args": TABLE,
-    "script": Key((str,), True),
-    "result": TABLE,
-    "returns": TABLE,
-}
+_KIND_KEY = keywords("kind! text", kind=_KINDS)
+_TOOL_KEYS = {kind: _KIND_KEY | keywords("description text, effect text, allowed_when text, "
+    f"guards list, {own}", effect=_EFFECTS) for kind, (own, _) in _KINDS.items()}
 BUILT_IN = {
-    "finish": Tool(
-        "finish",
-        "finish",
-        "read",
-        "",
+    "finish": Tool("finish", "finish", "read", "",
         "Ends the work. `changed`: the ids of all rows you created, changed or deleted.",
-        {
-            "status": Field("status", "text", enum=("done", "partial", "refused")),
-            "summary": Field("summary", "text"),
-            "changed": Field("changed", "list", optional=True),
-        },
-    ),
-    "ask_user": Tool(
-        "ask_user",
-        "ask_user",
-        "read",
-        "",
+        {"status": Field("status", "text", enum=("done", "partial", "refused")),
+         "summary": Field("summary", "text"),
+         "changed": Field("changed", "list", optional=True)}),
+    "ask_user": Tool("ask_user", "ask_user", "read", "",
         "Asks the user a question; also how the user confirms what can't be undone.",
-        {"question": Field("question", "text")},
-    ),
+        {"question": Field("question", "text")}),
 }
 
 
 class EntityReader:
-    """The entities of one contract, table by table; every fault goes to `findings`."""
+    """The entities of one contract, table by table; every fault is noted."""
 
-    def __init__(self, table: dict[str, Any], findings: Findings) -> None:
-        self.table, self.findings = table, findings
+    def __init__(self, top: Node) -> None:
+        self.top, self.findings = top, top.findings
         self.entities: dict[str, Entity] = {}
-        self.schema: dict[str, dict[str, str]] = {}
+        self.schema: Schema = {}
+        self.known: Collection[str] = ()  # the names of all entities, read or not yet
         self.actor = ""
-        self.page_cap = Policy().page_cap
 
-    def _read_entities(self, table: dict[str, Any]) -> None:
-        for name, spec in table.items():
-            path: Path_ = ("entities", name)
-            if not NAME.fullmatch(name) or name in FUNCTIONS or name == "rows":
-                self.findings.add(path, name, "a name of small letters that is no function")
-            keys = self.findings.keys(spec, _ENTITY_KEYS, path)
-            fields = {field: self.field(field, table, (*path, "fields", field))
-                for field, table in keys.get("fields", {}).items()}
-            self.entities[name] = Entity(name, keys.get("key", ""), keys.get("new_id", ""), fields)
-            self._check_key(self.entities[name], path)
-        for name, entity in list(self.entities.items()):
-            fields = {field.name: self._check_ref(field, ("entities", name, "fields", field.name))
-                for field in entity.fields.values()}
-            self.entities[name] = dataclasses.replace(entity, fields=fields)
-            self.schema[name] = {field.name: field.ref for field in fields.values()}
+    def _read_entities(self, nodes: list[Node]) -> None:
+        self.known = {node.name for node in nodes}
+        for node in nodes:
+            free = node.name not in FUNCTIONS and node.name != "rows"
+            node.expect(free and NAME.fullmatch(node.name),
+                "a name of small letters that is no function", node.name)
+            keys = node.checked(_ENTITY_KEYS)
+            fields = {field.name: field for field in map(self.field, keys.nodes("fields"))}
+            entity = Entity(node.name, keys.get("key", ""), keys.get("new_id", ""), fields)
+            self.entities[node.name] = entity
+            self._check_key(entity, keys)
+        self.schema = schema_of(self.entities)
 
-    def _check_ref(self, field: Field, path: Path_) -> Field:
-        if field.ref and field.ref not in self.entities:
-            hint = _close(field.ref, self.entities)
-            self.findings.add((*path, "ref"), field.ref, f"an entity was expected{hint}")
-            return dataclasses.replace(field, ref="")
-        if field.ref and field.type != "text":
-            self.findings.add((*path, "type"), field.type, "a reference is a text")
-            return dataclasses.replace(field, ref="")
-        return field
-
-    def _check_key(self, entity: Entity, path: Path_) -> None:
-        key = entity.fields.get(entity.key)
+    def _check_key(self, entity: Entity, keys: Node) -> None:
+        key, new_id = entity.fields.get(entity.key), keys["new_id"]
         if entity.key and key is None:
-            self.findings.add((*path, "key"), entity.key, "a declared field was expected")
+            keys["key"].add("a declared field was expected")
         elif key and (key.type != "text" or key.nullable or key.optional or key.managed):
-            self.findings.add((*path, "key"), entity.key, "a text neither nullable nor optional")
-        if entity.new_id.count("{n}") != 1 and not self.findings.has((*path, "new_id"), path):
-            self.findings.add((*path, "new_id"), entity.new_id, "a text with {n} in it once")
+            keys["key"].add("a text neither nullable nor optional")
+        places = {place_of(keys.path), place_of(new_id.path)}
+        said = any(problem.place in places for problem in self.findings.problems)
+        new_id.expect(said or entity.new_id.count("{n}") == 1, "a text with {n} in it once")
 
-    def field(self, name: str, spec: Any, path: Path_) -> Field:
+    def field(self, node: Node) -> Field:
         """One field or argument; one at fault takes any value, lest every row be blamed too."""
         before = len(self.findings.problems)
-        keys = self.findings.keys(spec, _FIELD_KEYS, path)
-        if not name:
-            self.findings.add(path, name, "a name was expected")
+        keys = node.checked(_FIELD_KEYS)
+        node.expect(node.name, "a name was expected", node.name)
         for word in ("enum", "ref"):
-            if word in keys and not keys[word]:
-                self.findings.add((*path, word), keys[word], "not empty, or left out")
-        if "enum" in keys:
-            keys["enum"] = tuple(keys["enum"])
-        field = Field(name, keys.pop("type", "text"), **keys)
-        self._check_field(field, path)
-        faulty = len(self.findings.problems) > before
-        return Field(name, ANY, nullable=True, optional=True) if faulty else field
+            keys[word].expect(keys.get(word, word), "not empty, or left out")
+        words = {"type": "text", **keys.value, "enum": tuple(keys.get("enum", ()))}
+        field = Field(node.name, **words)
+        self._check_field(field, keys)
+        if len(self.findings.problems) > before:
+            return Field(node.name, ANY, nullable=True, optional=True)
+        if field.ref and field.ref not in self.known:
+            keys["ref"].add(f"an entity was expected{_close(field.ref, self.known)}")
+        elif field.ref and field.type != "text":
+            keys["type"].add("a reference is a text")
+        else:
+            return field
+        return dataclasses.replace(field, ref="")
 
-    def _check_field(self, field: Field, path: Path_) -> None:
-        add = self.findings.add
+    def _check_field(self, field: Field, keys: Node) -> None:
         plain = dataclasses.replace(field, enum=())
-        for index, choice in enumerate(field.enum):
-            if plain.fault(choice):
-                add((*path, "enum", index), choice, plain.fault(choice))
-            if any(same(choice, other) for other in field.enum[:index]):
-                add((*path, "enum", index), choice, "each value once")
+        for index, node in enumerate(keys.nodes("enum")):
+            node.expect(not plain.fault(node.value), plain.fault(node.value))
+            twice = any(same(node.value, other) for other in field.enum[:index])
+            node.expect(not twice, "each value once")
         low, high = field.min, field.max
-        if low is not None and high is not None and low > high:
-            add((*path, "min"), low, f"at most max, {high}")
-        if field.type in ("boolean", "time") and (low is not None or high is not None):
-            add(path, None, f"{_ARTICLES[field.type]} has no min and no max")
-        if field.default is not MISSING and field.fault(field.default):
-            add((*path, "default"), field.default, field.fault(field.default))
-        if field.managed in ("created", "updated") and field.type != "time":
-            add((*path, "managed"), field.managed, "a field of type time")
-        if field.managed == "actor" and field.type != "text":
-            add((*path, "managed"), field.managed, "a field of type text")
+        keys["min"].expect(low is None or high is None or low <= high, f"at most max, {high}")
+        keys.expect(FIELD_TYPES[field.type].bounds or (low is None and high is None),
+            f"{FIELD_TYPES[field.type].words} has no min and no max", None)
+        fault = "" if field.default is MISSING else field.fault(field.default)
+        keys["default"].expect(not fault, fault)
+        wanted = "text" if field.managed == "actor" else "time"
+        right = field.type == wanted or not field.managed
+        keys["managed"].expect(right, f"a field of type {wanted}")
 
-    def expression(self, path: Path_, source: str, scope: Scope,
-            base: int = 0) -> Expression | None:
-        """Compile, or note why not."""
+    def expression(self, node: Node, names: dict[str, Shape], row: str = "") -> Expression | None:
+        """Compile what stands there, if anything does, or note why not."""
+        if node.value is None:
+            return None
         try:
-            return compile_expression(source, scope)
+            return compile_expression(node.value, Scope("test", self.schema, names, row))
         except BadExpression as error:
-            self.findings.bad_expression(path, source, error, base)
+            node.blame(error, node.value)
             return None
 
     @property
     def actor_names(self) -> dict[str, Shape]:
         """The variables `now` (the logical time) and `actor`, where the world has actors."""
-        known = {"actor": Shape("row", self.actor)} if self.actor else {}
-        if not known and "actor" in self.table:
-            known = {"actor": Shape()}  # its own fault is said elsewhere
-        return {"now": Shape("value"), **known}
+        actor = Shape("row", self.actor) if self.actor else Shape()  # its fault is said elsewhere
+        return {"now": Shape("value")} | ({"actor": actor} if "actor" in self.top else {})
 
-    def _read_scopes(self, table: dict[str, Any]) -> None:
-        for name, entity in list(self.entities.items()):
-            if type(table[name]) is not dict or type(table[name].get("scope")) is not dict:
-                continue
-            path: Path_ = ("entities", name, "scope")
-            keys = self.findings.keys(table[name]["scope"], _SCOPE_KEYS, path)
-            if not self.actor:
-                self.findings.add(path, None, "a scope needs [actor] entity")
+    def _read_scopes(self, nodes: list[Node]) -> None:
+        for node in (node for node in nodes if type(node["scope"].value) is dict):
+            keys = node["scope"].checked(_SCOPE_KEYS)
+            keys.expect(self.actor, "a scope needs [actor] entity", None)
             steps = tuple(keys.get("field", "").split("."))
-            right = self._check_path(name, steps, (*path, "field"))
-            tests: dict[str, Expression | None] = {"all_when": None, "where": None}
-            for word, row in (("all_when", ""), ("where", name)):
-                if word in keys:
-                    scope = Scope("test", self.schema, self.actor_names, row)
-                    tests[word] = self.expression((*path, word), keys[word], scope)
+            right = self._check_path(node.name, steps, keys["field"])
+            all_when = self.expression(keys["all_when"], self.actor_names)
+            where = self.expression(keys["where"], self.actor_names, node.name)
             if right and self.actor:
-                self.entities[name] = dataclasses.replace(entity, scope=Scope_(steps, **tests))
+                self.entities[node.name] = dataclasses.replace(
+                    self.entities[node.name], scope=Scope_(steps, all_when, where))
 
-    def _check_path(self, entity: str, steps: tuple[str, ...], path: Path_) -> bool:
+    def _check_path(self, entity: str, steps: tuple[str, ...], node: Node) -> bool:
         at = entity
         for step in steps:
-            if step not in self.schema.get(at, {}):
-                hint = _close(step, self.schema.get(at, {}))
-                what = f"{at or 'what it refers to'} has no field {step}{hint}"
-                self.findings.add(path, ".".join(steps), what)
+            fields = self.schema.get(at, {})
+            if step not in fields:
+                hint = _close(step, fields)
+                node.add(f"{at or 'what it refers to'} has no field {step}{hint}", ".".join(steps))
                 return False
-            at = self.schema[at][step]
+            at = fields[step]
         return True
 
 
@@ -1848,252 +1804,168 @@ class ContractReader(EntityReader):
 
     def read(self) -> Contract:
         """The contract; worth nothing if `findings` holds problems."""
-        top = self.findings.keys(self.table, _TOP_KEYS, ())
-        wanted = _CLOCK_KEYS if "clock" in top else {}
-        clock = self.findings.keys(top.get("clock", {}), wanted, ("clock",))
-        policy = self.findings.keys(top.get("policy", {}), _POLICY_KEYS, ("policy",))
-        wanted = _ACTOR_KEYS if "actor" in top else {}
-        actor = self.findings.keys(top.get("actor", {}), wanted, ("actor",))
-        self._check_heads(top, clock, policy)
-        self.page_cap = policy.get("page_cap", self.page_cap)
-        self._read_entities(top.get("entities", {}))
+        top = self.top.checked(_TOP_KEYS)
+        clock, actor = top.table("clock", _CLOCK_KEYS), top.table("actor", _ACTOR_KEYS)
+        policy = top.table("policy", _POLICY_KEYS)
+        self.policy = Policy(**policy.value)
+        slug, start = top.get("world", "x"), clock.get("start", "2026-01-31T09:00:00Z")
+        top["world"].expect(SLUG.fullmatch(slug), "small letters, digits and hyphens were expected")
+        clock["start"].expect(is_time(start), "a time like 2026-01-31T09:00:00Z")
+        clock["step"].expect(1 <= clock.get("step", 1) <= 86_400, "1 to 86400 seconds")
+        policy["page_cap"].expect(1 <= self.policy.page_cap <= 1_000, "1 to 1000 rows")
+        self._read_entities(top.nodes("entities"))
         self.actor = actor.get("entity", "")
         if self.actor and self.actor not in self.entities:
-            hint = _close(self.actor, self.entities)
-            self.findings.add(("actor", "entity"), self.actor, f"an entity was expected{hint}")
+            actor["entity"].add(f"an entity was expected{_close(self.actor, self.entities)}")
             self.actor = ""
-        self._read_scopes(top.get("entities", {}))
-        tools = {name: tool for name, spec in top.get("tools", {}).items()
-            if (tool := self._tool(name, spec)) is not None}
+        self._read_scopes(top.nodes("entities"))
+        tools = {tool.name: tool for tool in map(self._tool, top.nodes("tools")) if tool}
         return Contract(top.get("world", ""), top.get("title", ""), clock.get("start", ""),
-            clock.get("step", 0), Policy(**policy), self.actor, actor.get("default")
-            if self.actor else None, self.entities, tools)
+            clock.get("step", 0), self.policy, self.actor,
+            actor.get("default") if self.actor else None, self.entities, tools)
 
-    def _check_heads(self, top: dict[str, Any], clock: dict[str, Any],
-            policy: dict[str, Any]) -> None:
-        add = self.findings.add
-        if "world" in top and not SLUG.fullmatch(top["world"]):
-            add(("world",), top["world"], "small letters, digits and hyphens were expected")
-        if "start" in clock and not is_time(clock["start"]):
-            add(("clock", "start"), clock["start"], "a time like 2026-01-31T09:00:00Z")
-        if "step" in clock and not 1 <= clock["step"] <= 86_400:
-            add(("clock", "step"), clock["step"], "1 to 86400 seconds")
-        if "page_cap" in policy and not 1 <= policy["page_cap"] <= 1_000:
-            add(("policy", "page_cap"), policy["page_cap"], "1 to 1000 rows")
-
-    def _tool(self, name: str, spec: Any) -> Tool | None:
-        path: Path_ = ("tools", name)
-        kind = spec.get("kind") if type(spec) is dict else None
+    def _tool(self, node: Node) -> Tool | None:
+        name, kind = node.name, node["kind"].value
         self.findings.left_out.add(name)  # until it is whole
-        if type(kind) is not str or kind not in _KIND_KEYS:
-            named = {"kind": spec["kind"]} if type(spec) is dict and "kind" in spec else {}
-            self.findings.keys(named if type(spec) is dict else spec,
-                {"kind": _TOOL_KEYS["kind"]}, path)
+        if type(kind) is not str or kind not in _KINDS:
+            bare = {} if kind is None else {"kind": kind}
+            table = bare if type(node.value) is dict else node.value
+            Node(self.findings, table, node.path).checked(_KIND_KEY)
             return None
-        own, effects = _KIND_KEYS[kind]
-        allowed = {key: rule for key, rule in _TOOL_KEYS.items() if key in own | _COMMON}
-        keys = self.findings.keys(spec, allowed, path)
+        keys = node.checked(_TOOL_KEYS[kind])
         reserved = {*FUNCTIONS, *SCRIPT_CALLS, *BUILT_IN, *self.entities, "any", "rows"}
-        if not NAME.fullmatch(name) or name in reserved:
-            self.findings.add(path, name, "a name of small letters that is not taken")
+        node.expect(NAME.fullmatch(name) and name not in reserved,
+            "a name of small letters that is not taken", name)
+        effects = _KINDS[kind][1]
         effect = keys.get("effect", effects[0])
-        if effect not in effects:
-            self.findings.add((*path, "effect"), effect, f"one of {', '.join(effects)}")
+        keys["effect"].expect(effect in effects, f"one of {', '.join(effects)}")
         entity = self.entities.get(keys.get("entity", ""))
-        if "entity" in keys and entity is None:
-            self.findings.add((*path, "entity"), keys["entity"], "an entity was expected")
-        if "entity" in own and entity is None:
+        keys["entity"].expect(entity or "entity" not in keys, "an entity was expected")
+        if "entity" in _TOOL_KEYS[kind] and entity is None:
             return None
-        arguments = self._arguments(keys, entity, path)
+        arguments = self._arguments(keys, entity)
         self.findings.left_out.discard(name)
-        block = self._transaction(keys, arguments, path) if "script" in own else None
-        if block and block.writes and effect == "read":
-            self.findings.add((*path, "effect"), effect, "write: its script changes rows")
-        return Tool(name, keys["kind"], effect, entity.name if entity else "",
-            keys.get("description", ""), arguments, tuple(keys.get("sort", ())),
-            tuple(keys.get("fields", ())), self._guards(keys, arguments, entity, path),
-            self._allowed(keys, path), block, self._returns(keys, path))
+        block = self._transaction(keys, arguments) if "script" in keys else None
+        quiet = effect != "read" or block is None or not block.writes
+        keys["effect"].expect(quiet, "write: its script changes rows", effect)
+        for place in keys.nodes("returns"):
+            place.expect(place.value in list(self.entities), "an entity was expected")
+        return Tool(name, kind, effect, entity.name if entity else "", keys.get("description", ""),
+            arguments, tuple(keys.get("sort", ())), tuple(keys.get("fields", ())),
+            self._guards(keys, entity), self.expression(keys["allowed_when"], self.actor_names),
+            block, keys.get("returns", {}))
 
-    def _returns(self, keys: dict[str, Any], path: Path_) -> dict[str, str]:
-        for place, entity in keys.get("returns", {}).items():
-            if entity not in self.entities:
-                self.findings.add((*path, "returns", place), entity, "an entity was expected")
-        return dict(keys.get("returns", {}))
-
-    def _allowed(self, keys: dict[str, Any], path: Path_) -> Expression | None:
-        if "allowed_when" not in keys:
-            return None
-        scope = Scope("test", self.schema, self.actor_names)
-        return self.expression((*path, "allowed_when"), keys["allowed_when"], scope)
-
-    def _guards(self, keys: dict[str, Any], arguments: Mapping[str, Field], entity: Entity | None,
-            at: Path_) -> tuple[Guard, ...]:
+    def _guards(self, keys: Node, entity: Entity | None) -> tuple[Guard, ...]:
         names = {**self.actor_names, "args": Shape()}
-        if keys["kind"] in ("get", "update", "delete") and entity:
+        if entity and keys.get("kind") in ("get", "update", "delete"):
             names["row"] = Shape("row", entity.name)
         guards = []
-        for index, spec in enumerate(keys.get("guards", ())):
-            path = (*at, "guards", index)
-            found = self.findings.keys(spec, _GUARD_KEYS, path)
-            if found.get("code", WORLD_CODES[0]) not in WORLD_CODES:
-                self.findings.add((*path, "code"), found["code"],
-                    f"one of {', '.join(WORLD_CODES)}")
-            test = None
-            if "refuse_when" in found:
-                scope = Scope("test", self.schema, names)
-                test = self.expression((*path, "refuse_when"), found["refuse_when"], scope)
-            if test is not None and "code" in found and "message" in found:
-                code, message = found["code"], found["message"]
+        for node in keys.nodes("guards"):
+            found = node.checked(_GUARD_KEYS)
+            test = self.expression(found["refuse_when"], names)
+            if test and "code" in found and "message" in found:
+                code, message = found.get("code"), found.get("message")
                 guards.append(Guard(test, code, message, found.get("evidence", "")))
         return tuple(guards)
 
-    def _named_fields(self, keys: dict[str, Any], word: str, entity: Entity,
-            path: Path_) -> list[Field]:
+    def _arguments(self, keys: Node, entity: Entity | None) -> dict[str, Field]:
+        if entity is None:
+            for node in keys.nodes("args"):
+                node.expect(node.name.isidentifier(), "a free identifier", node.name)
+            return {field.name: field for field in map(self.field, keys.nodes("args"))}
+        limit = Field("limit", "integer", min=1, max=self.policy.page_cap, optional=True)
+        kind = keys.get("kind")
+        if kind == "list":
+            return self._list_arguments(keys, entity, limit)
+        if kind == "search":
+            for field in self._named_fields(keys, "fields", entity):
+                right = field.type in ("text", ANY)
+                keys["fields"].expect(right, "fields of type text", field.name)
+            return {"query": Field("query", "text", min=1, max=1_000), "limit": limit}
+        given = self._named_fields(keys, "set", entity)
+        if kind == "create":
+            self._check_create(entity, given, keys["set"])
+            return {f.name: _argument(f, f.optional or f.default is not MISSING) for f in given}
+        return {entity.key: Field(entity.key, "text")} | {f.name: _argument(f) for f in given}
+
+    def _named_fields(self, keys: Node, word: str, entity: Entity) -> list[Field]:
         found = []
-        for index, name in enumerate(keys.get(word, ())):
-            if type(name) is not str or name not in entity.fields:
-                self.findings.add((*path, word, index), name, f"a field of {entity.name}")
-            elif word == "set" and (entity.fields[name].managed or name == entity.key):
-                what = "is managed" if entity.fields[name].managed else "is the key"
-                self.findings.add((*path, word, index), name, f"{what}: no argument may set it")
+        for node in keys.nodes(word):
+            field = entity.fields.get(node.value)
+            if field is None:
+                node.add(f"a field of {entity.name}")
+            elif word == "set" and (field.managed or field.name == entity.key):
+                what = "is managed" if field.managed else "is the key"
+                node.add(f"{what}: no argument may set it")
             else:
-                found.append(entity.fields[name])
-        if word in keys and not keys[word]:
-            self.findings.add((*path, word), [], "at least one field")
+                found.append(field)
+        keys[word].expect(keys.get(word, word), "at least one field")
         return found
 
-    def _arguments(self, keys: dict[str, Any], entity: Entity | None,
-            path: Path_) -> dict[str, Field]:
-        kind = keys["kind"]
-        if entity is None:
-            found = {name: self.field(name, spec, (*path, "args", name))
-                for name, spec in keys.get("args", {}).items()}
-            for name in found:
-                if not name.isidentifier():
-                    self.findings.add((*path, "args", name), name, "a free identifier")
-                found[name] = self._check_ref(found[name], (*path, "args", name))
-            return found
-        cap = self.page_cap
-        limit = Field("limit", "integer", min=1, max=cap, optional=True)
-        key = Field(entity.key, "text")
-        if kind == "list":
-            extra = self._list_extra(keys, entity, path, limit)
-            filters = self._named_fields(keys, "filters", entity, path)
-            for field in filters:
-                if field.name in extra or field.type == "list":
-                    self.findings.add((*path, "filters"), field.name,
-                        "a plain field of a free name")
-            return {f.name: _argument(f, optional=True) for f in filters} | extra
-        if kind == "search":
-            for field in self._named_fields(keys, "fields", entity, path):
-                if field.type not in ("text", ANY):
-                    self.findings.add((*path, "fields"), field.name, "fields of type text")
-            return {"query": Field("query", "text", min=1, max=1_000), "limit": limit}
-        if kind in ("get", "delete"):
-            return {entity.key: key}
-        fields = self._named_fields(keys, "set", entity, path)
-        if kind == "create":
-            self._check_create(entity, fields, path)
-            return {f.name: _argument(f, optional=f.optional or f.default is not MISSING)
-                for f in fields}
-        return {entity.key: key} | {f.name: _argument(f, optional=True) for f in fields}
-
-    def _check_create(self, entity: Entity, given: list[Field], path: Path_) -> None:
-        names = {field.name for field in given}
-        for field in entity.fields.values():
+    def _check_create(self, entity: Entity, given: list[Field], node: Node) -> None:
+        names = {field.name for field in given} | {entity.key}
+        for field in entity.fields.values() if entity.key in entity.fields else ():
             made = field.managed or field.optional or field.default is not MISSING
-            made = made or entity.key not in entity.fields
-            if field.name not in names and field.name != entity.key and not made:
-                expected = f"{field.name} has no default: it must be among them"
-                self.findings.add((*path, "set"), None, expected)
+            node.expect(made or field.name in names,
+                f"{field.name} has no default: it must be among them", None)
 
-    def _list_extra(self, keys: dict[str, Any], entity: Entity, path: Path_,
-            limit: Field) -> dict[str, Field]:
-        sortable = [f.name for f in self._named_fields(keys, "sort", entity, path)]
-        orders = tuple(sign + name for name in sortable for sign in ("", "-"))
+    def _list_arguments(self, keys: Node, entity: Entity, limit: Field) -> dict[str, Field]:
+        sortable = self._named_fields(keys, "sort", entity)
+        orders = tuple(sign + field.name for field in sortable for sign in ("", "-"))
+        sort = [Field("sort", "text", enum=orders, optional=True)] if orders else []
         offset = Field("offset", "integer", min=0, optional=True)
-        sort = {"sort": Field("sort", "text", enum=orders, optional=True)} if orders else {}
-        return {**sort, "limit": limit, "offset": offset}
+        extra = {field.name: field for field in (*sort, limit, offset)}
+        filters = self._named_fields(keys, "filters", entity)
+        for field in filters:
+            plain = field.name not in extra and field.type != "list"
+            keys["filters"].expect(plain, "a plain field of a free name", field.name)
+        return {field.name: _argument(field) for field in filters} | extra
 
-    def _transaction(self, keys: dict[str, Any], arguments: Mapping[str, Field],
-            path: Path_) -> Block | None:
-        if "script" not in keys:
-            return None
+    def _transaction(self, keys: Node, arguments: Mapping[str, Field]) -> Block | None:
         names = {name: Shape("ref", field.ref) if field.ref else Shape("value")
             for name, field in arguments.items()}
         fixed = {e.name: e.managed | {e.key} for e in self.entities.values()}
         scope = Scope("transaction", self.schema, {**names, **self.actor_names}, "", fixed,
-                      WORLD_CODES)
+            WORLD_CODES)
         after = {}
-        for name, source in keys.get("result", {}).items():
-            if type(source) is not str or not source.startswith("="):
-                self.findings.add((*path, "result", name), source, "a text that starts with =")
+        for node in keys.nodes("result"):
+            if type(node.value) is str and node.value.startswith("="):
+                after[node.name] = node.value[1:]
             else:
-                after[name] = source[1:]
+                node.add("a text that starts with =")
         try:
-            return compile_block(keys["script"], scope, after)
+            return compile_block(keys.get("script"), scope, after)
         except BadExpression as error:
-            self.findings.bad_expression((*path, "script"), keys["script"], error, base=1)
+            keys["script"].blame(error, keys.get("script"), whole=True)
             return None
 
 
-def _argument(field: Field, optional: bool) -> Field:
+def _argument(field: Field, optional: bool = True) -> Field:
     return dataclasses.replace(field, optional=optional, default=MISSING)
 
 
-_SCHEMA_TYPES = {
-    "text": "string",
-    "time": "string",
-    "integer": "integer",
-    "number": "number",
-    "boolean": "boolean",
-    "list": "array",
-}
-_SCHEMA_BOUNDS = {
-    "text": ("minLength", "maxLength"),
-    "list": ("minItems", "maxItems"),
-    "integer": ("minimum", "maximum"),
-    "number": ("minimum", "maximum"),
-}
-
-
 def _field_schema(field: Field) -> dict[str, JSON]:
-    kind: JSON = _SCHEMA_TYPES[field.type]
-    found: dict[str, JSON] = {"type": [kind, "null"] if field.nullable else kind}
-    if field.enum:
-        found["enum"] = [*field.enum, *([None] if field.nullable else [])]
-    if field.type == "list":
-        found["items"] = {"type": _SCHEMA_TYPES[field.of]}
-    if field.type == "time":
-        found["format"] = "date-time"
-    for bound, word in zip((field.min, field.max), _SCHEMA_BOUNDS.get(field.type, ()),
-            strict=False):
-        if bound is not None:
-            found[word] = bound
-    if field.description:
-        found["description"] = field.description
-    return found
+    kind = FIELD_TYPES[field.type]
+    found: dict[str, JSON] = {
+        "type": [kind.schema, "null"] if field.nullable else kind.schema,
+        "enum": [*field.enum, *([None] if field.nullable else [])] if field.enum else None,
+        "items": {"type": FIELD_TYPES[field.of].schema} if field.type == "list" else None,
+        "format": "date-time" if field.type == "time" else None,
+        **dict(zip(kind.bounds, (field.min, field.max), strict=False)),
+        "description": field.description or None,
+    }
+    return {word: value for word, value in found.items() if value is not None}
 
 
 def tool_schema(tool: Tool) -> dict[str, JSON]:
     """What an agent sees of a tool: a JSON Schema (2020-12 subset) of its arguments."""
-    required = [name for name, field in tool.arguments.items() if not field.optional]
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": {
-            "type": "object",
-            "properties": {name: _field_schema(field) for name, field in tool.arguments.items()},
-            "required": required,
-            "additionalProperties": False,
-        },
+    parameters = {
+        "type": "object",
+        "properties": {name: _field_schema(field) for name, field in tool.arguments.items()},
+        "required": [name for name, field in tool.arguments.items() if not field.optional],
+        "additionalProperties": False,
     }
-
-
-def read_contract(data: bytes, file: str) -> tuple[Contract, Findings]:
-    """Parse and check a contract; the caller raises once it has collected all problems."""
-    table, findings = parse_toml(data, file)
-    return ContractReader(table, findings).read(), findings
+    return {"name": tool.name, "description": tool.description, "parameters": parameters}
 
 
 # ============================================================================
@@ -2107,7 +1979,6 @@ def read_contract(data: bytes, file: str) -> tuple[Contract, Findings]:
 
 ALL = ""  # the pseudo-field under which every row of an entity is indexed
 KEY = ""  # in a look-up, the key field whatever its name
-
 
 _DIGITS_ALIKE = bytes(48 if 48 <= byte < 58 else byte for byte in range(256))
 _row_decoder = json.JSONDecoder(parse_constant=_no_constant)
@@ -2134,6 +2005,11 @@ def parse_rows(data: bytes) -> list[Any]:
     if type(rows) is not list:
         raise BadText("array")
     return rows
+
+
+def rows_text(rows: Sequence[JSON]) -> bytes:
+    """A seed file: one row a line."""
+    return ("[\n" + ",\n".join(encode(row) for row in rows) + "\n]\n").encode("ascii")
 
 
 def row_lines(text: str) -> list[int]:
@@ -2176,18 +2052,15 @@ def _fast_field(index: int, field: Field, names: dict[str, Any]) -> list[str]:
     if field.max is not None:
         wrong.append(f"{size} > {field.max!r}")
     if field.type == "list":
-        names[f"T{index}"] = _PYTHON_TYPES[field.of]
+        names[f"T{index}"] = FIELD_TYPES[field.of].kinds
         wrong.append(f"not all(type(x) in T{index} and x == x for x in v)")
     test = " or ".join(f"({condition})" for condition in wrong)
     guard = "v is not None and " if field.nullable else ""
+    look = f"if {guard}({test}): note(n); continue"
     if not field.optional:
-        return [f"v = r[{field.name!r}]", f"if {guard}({test}): note(n); continue"]
-    return [
-        f"v = g({field.name!r}, MISSING)",
-        "if v is not MISSING:",
-        "    count += 1",
-        f"    if {guard}({test}): note(n); continue",
-    ]
+        return [f"v = r[{field.name!r}]", look]
+    value = f"v = g({field.name!r}, MISSING)"
+    return [value, "if v is not MISSING:", "    count += 1", f"    {look}"]
 
 
 def fast_validator(entity: Entity) -> Callable[[list[Any], Mapping[str, Any]], list[int]]:
@@ -2241,17 +2114,8 @@ class Table:
                 buckets.setdefault(value, []).append(row)
             self.index[field] = buckets
         self.texts: dict[str, str] = {}  # key -> encoding, filled as rows are recorded
-        self.words: dict[
-            tuple[str, ...], dict[str, list[str]]
-        ] = {}  # search fields -> word -> keys
+        self.words: dict[tuple[str, ...], dict[str, list[str]]] = {}  # fields -> word -> keys
         self.copy = row_copier(entity)
-
-    def cold(self) -> Table:
-        """The same rows with nothing cached."""
-        twin: Table = object.__new__(Table)
-        twin.entity, twin.rows, twin.index = self.entity, self.rows, self.index
-        twin.texts, twin.words, twin.copy = {}, {}, self.copy
-        return twin
 
 
 _NO_ROWS: tuple[Row, ...] = ()
@@ -2262,22 +2126,12 @@ class World:
 
     __slots__ = ("code", "contract", "indexed", "manifest", "missing", "sha256", "tables")
 
-    def __init__(
-        self,
-        contract: Contract,
-        tables: dict[str, Table],
-        manifest: Mapping[str, str],
-        code: Mapping[str, Callable[..., Any]] = {},
-    ) -> None:
+    def __init__(self, contract: Contract, tables: dict[str, Table], manifest: Mapping[str, str],
+            code: Mapping[str, Callable[..., Any]] = {}) -> None:
         self.contract, self.tables, self.manifest, self.code = contract, tables, manifest, code
         self.missing: frozenset[str] = frozenset()  # names that faults of the input left out
         self.sha256 = digest("".join(f"{sha}  {name}\n" for name, sha in sorted(manifest.items())))
         self.indexed = {name: tuple(table.index) for name, table in tables.items()}
-
-    def cold(self) -> World:
-        """The same world without any cache that a run filled."""
-        tables = {name: table.cold() for name, table in self.tables.items()}
-        return World(self.contract, tables, self.manifest, self.code)
 
     def row(self, entity: str, key: Any) -> Row | None:
         """The row of that key, or None."""
@@ -2338,13 +2192,9 @@ class Store(Protocol):
 
     @property
     def indexed(self) -> Mapping[str, tuple[str, ...]]: ...
-
     def row(self, entity: str, key: Any) -> Row | None: ...
-
     def bucket(self, entity: str, field: str, value: Any) -> Sequence[Row]: ...
-
     def row_text(self, entity: str, row: Row) -> str: ...
-
     def find(self, entity: str, fields: Mapping[str, Any]) -> list[Row]: ...
 
 
@@ -2389,11 +2239,6 @@ class RowCheck(NamedTuple):
     lines: list[int] | None = None
     lost: bool = False  # nothing of it could be read
 
-    @property
-    def whole(self) -> bool:
-        """Whether every row of the file is there, be it right or wrong."""
-        return self.keyed and self.lines is None and len(self.by_key()) == len(self.rows)
-
     def by_key(self) -> dict[str, Row]:
         """The rows that have a key, by it."""
         key = self.entity.key
@@ -2409,6 +2254,14 @@ class RowCheck(NamedTuple):
         """The line of each row."""
         return row_lines(self.data.decode("utf-8")) if self.lines is None else self.lines
 
+    def problem(self, index: int, line: int, step: str, value: Any, expected: str) -> Problem:
+        """A fault of one row, or of what stands at a step into it."""
+        row = self.rows[index]
+        key = row.get(self.entity.key) if type(row) is dict else None
+        name = shown(key) if type(key) is str else f"row {index + 1}"
+        found = "" if value is MISSING else shown(value)
+        return Problem(self.file, line, f"{name}{step}", found, expected)
+
 
 def _read_rows(entity: Entity, file: str, data: bytes, problems: list[Problem]) -> RowCheck:
     try:
@@ -2421,75 +2274,67 @@ def _read_rows(entity: Entity, file: str, data: bytes, problems: list[Problem]) 
         whole = Problem(file, error.lineno, place, "", f"{BAD_TEXT['syntax']} here")
     except BadText as error:
         whole = Problem(file, 0, "file", "", BAD_TEXT.get(error.args[0], "is not an array of rows"))
-    rows, lines, bad = _rows_line_by_line(file, data)
-    if not bad or len(bad) > len(rows):
-        problems.append(whole)
-        return RowCheck(entity, file, data, [], [], lost=True)
-    problems += bad
-    return RowCheck(entity, file, data, rows, lines)
+    rows, bad = _rows_line_by_line(file, data)
+    lost = not bad or len(bad) > len(rows)
+    problems += [whole] if lost else bad
+    good = {} if lost else rows
+    return RowCheck(entity, file, data, [*good.values()], [*good], lost)
 
 
-def _rows_line_by_line(file: str, data: bytes) -> tuple[list[Any], list[int], list[Problem]]:
-    """What can be saved of a file with one row a line: the good rows, and a problem a bad one."""
-    rows: list[Any] = []
-    lines: list[int] = []
+def _rows_line_by_line(file: str, data: bytes) -> tuple[dict[int, Any], list[Problem]]:
+    """What can be saved of a file with one row a line: rows by line, and a problem a bad one."""
+    rows: dict[int, Any] = {}
     bad: list[Problem] = []
-    pieces = data.decode("utf-8", "backslashreplace").split("\n")
-    for number, piece in enumerate(pieces, 1):
-        text = piece.strip()
+    pieces = [line.strip() for line in data.decode("utf-8", "backslashreplace").split("\n")]
+    for number, text in enumerate(pieces, 1):
         if text in ("", "[", "]"):
             continue
         try:
-            rows.append(decode(text.removesuffix(",")))
-            lines.append(number)
+            rows[number] = decode(text.removesuffix(","))
         except BadText as error:
             bad.append(Problem(file, number, "row", shown(text, 60), BAD_TEXT[error.args[0]]))
             if error.args[0] != "duplicate":
                 continue
-            rows.append(json.loads(text.removesuffix(",")))  # the rest of it may be wrong too
-            lines.append(number)
-        if text.endswith(",") == (number == len(pieces) or pieces[number].strip() == "]"):
-            said = "no comma after the last row" if text.endswith(",") else "a comma after the row"
+            rows[number] = json.loads(text.removesuffix(","))  # the rest of it may be wrong too
+        comma, last = text.endswith(","), pieces[number : number + 1] in ([], ["]"])
+        if comma == last:
+            said = "no comma after the last row" if comma else "a comma after the row"
             bad.append(Problem(file, number, "row", shown(text[-20:]), said))
-    return rows, lines, bad
+    return rows, bad
 
 
 def _row_problems(check: RowCheck, index: int, line: int,
         keys: Mapping[str, Any]) -> Iterator[Problem]:
-    entity, row = check.entity, check.rows[index]
-    name = f"row {index + 1}"
+    row, fields = check.rows[index], check.entity.fields
     if type(row) is not dict:
-        yield Problem(check.file, line, name, shown(row), "a row is an object")
+        yield check.problem(index, line, "", row, "a row is an object")
         return
-    if type(row.get(entity.key)) is str:
-        name = shown(row[entity.key])
-    for field in entity.fields.values():
-        value = row.get(field.name, MISSING)
-        place, fault = f"{name}.{field.name}", field.fault(value)
+    for name, field in fields.items():
+        value = row.get(name, MISSING)
+        fault = field.fault(value)
+        if not fault and field.ref and type(value) is str and value not in keys[field.ref]:
+            fault = f"a key of {field.ref}"
         if fault:
-            yield Problem(check.file, line, place, "" if value is MISSING else shown(value), fault)
-        elif field.ref and type(value) is str and value not in keys[field.ref]:
-            yield Problem(check.file, line, place, shown(value), f"a key of {field.ref}")
-    for other in sorted(set(row) - set(entity.fields)):
-        hint = _close(other, entity.fields)
-        yield Problem(check.file, line, f"{name}.{other}", shown(row[other]),
-            f"unknown field{hint}")
+            yield check.problem(index, line, f".{name}", value, fault)
+    for name in sorted(row.keys() - fields):
+        said = f"unknown field{_close(name, fields)}"
+        yield check.problem(index, line, f".{name}", row[name], said)
 
 
 def _key_problems(check: RowCheck) -> Iterator[Problem]:
     """Keys that stand twice, or that the session might give to a new row."""
-    head, _, tail = check.entity.new_id.partition("{n}")
-    made = re.compile(re.escape(head) + r"[0-9]+" + re.escape(tail))
-    lines = check.line_numbers()
+    entity = check.entity
+    head, _, tail = entity.new_id.partition("{n}")
+    made = re.compile(f"{re.escape(head)}[0-9]+{re.escape(tail)}")
     seen: set[str] = set()
-    for index, row in enumerate(check.rows):
-        key = row.get(check.entity.key) if type(row) is dict else None
+    for index, (row, line) in enumerate(zip(check.rows, check.line_numbers(), strict=False)):
+        key = row.get(entity.key) if type(row) is dict else None
         if type(key) is not str:
             continue
         if key in seen or made.fullmatch(key):
-            expected = "each key once" if key in seen else f"a key apart from {check.entity.new_id}"
-            place = f"row {index + 1}.{check.entity.key}"
-            yield Problem(check.file, lines[index], place, shown(key), expected)
+            expected = "each key once" if key in seen else f"a key apart from {entity.new_id}"
+            place = f"row {index + 1}.{entity.key}"
+            yield Problem(check.file, line, place, shown(key), expected)
         seen.add(key)
 
 
@@ -2500,29 +2345,20 @@ class _Anything:
         return True
 
 
-class _Keys(dict[str, Any]):
-    """Keys by entity; those of an entity without readable rows are anything."""
-
-    def __missing__(self, _: str) -> Any:
-        return _Anything()
-
-
 def _check_rows(checks: Sequence[RowCheck]) -> list[Problem]:
     """The problems of all rows."""
-    keys: dict[str, Any] = _Keys()
+    keys: dict[str, Any] = defaultdict(_Anything)
     problems: list[Problem] = []
-    for check in (check for check in checks if not check.lost and check.keyed):
-        keys[check.entity.name] = check.by_key()
+    keys.update({c.entity.name: c.by_key() for c in checks if not c.lost and c.keyed})
     for check in (check for check in checks if check.entity.fields):
         odd = fast_validator(check.entity)(check.rows, keys)
         lines = check.line_numbers() if odd else []
         for index in odd:
             problems += _row_problems(check, index, lines[index], keys)
         head = check.entity.new_id.partition("{n}")[0]
-        if not check.keyed:
-            continue
-        known = {} if check.lost else keys[check.entity.name]
-        if len(known) != len(check.rows) or not head or any(k.startswith(head) for k in known):
+        known = keys[check.entity.name]
+        if check.keyed and not check.lost and (len(known) != len(check.rows) or not head
+                or any(key.startswith(head) for key in known)):
             problems += _key_problems(check)
     return problems
 
@@ -2539,13 +2375,8 @@ def folder_files(folder: Path) -> dict[str, bytes]:
 WORLD_CODE = "tools.py"
 
 
-def _world_functions(
-    contract: Contract,
-    files: Mapping[str, bytes],
-    label: str,
-    allowed: bool,
-    problems: list[Problem],
-) -> dict[str, Callable[..., Any]]:
+def _world_functions(contract: Contract, files: Mapping[str, bytes], label: str, allowed: bool,
+        problems: list[Problem]) -> dict[str, Callable[..., Any]]:
     """The functions of tools.py that the contract names; runs the file, if that is allowed."""
     wanted = [tool.name for tool in contract.tools.values() if tool.kind == "python"]
     file = f"{label}/{WORLD_CODE}"
@@ -2563,9 +2394,8 @@ def _world_functions(
     except Exception as error:
         problems.append(Problem(file, 0, "file", "", f"fails: {type(error).__name__}"))
     else:
-        for name in wanted:
-            if not callable(names.get(name)):
-                problems.append(Problem(file, 0, name, "", "a function of this name was expected"))
+        problems += [Problem(file, 0, name, "", "a function of this name was expected")
+            for name in wanted if not callable(names.get(name))]
     return {name: names[name] for name in wanted if callable(names.get(name))}
 
 
@@ -2578,23 +2408,22 @@ def build_world(files: Mapping[str, bytes], label: str,
     Raises InvalidInput where the contract is no TOML at all, HarnessError where the world holds
     Python and `code` does not allow it.
     """
-    contract, findings = read_contract(files["contract.toml"], f"{label}/contract.toml")
-    problems = list(findings.problems)
+    top = parse_toml(files["contract.toml"], f"{label}/contract.toml")
+    contract = ContractReader(top).read()
+    problems: list[Problem] = []
     checks = []
-    for name, entity in contract.entities.items():
-        file = f"{label}/{name}.json"
-        if f"{name}.json" not in files:
-            problems.append(Problem(file, 0, "file", "", f"the rows of {name} are missing"))
+    homes = {f"{name}.json": entity for name, entity in contract.entities.items()}
+    for name, entity in homes.items():
+        if name in files:
+            checks.append(_read_rows(entity, f"{label}/{name}", files[name], problems))
         else:
-            checks.append(_read_rows(entity, file, files[f"{name}.json"], problems))
-    for name in files:
-        if name in ("contract.toml", WORLD_CODE):
-            continue
-        if name.removesuffix(".json") not in contract.entities:
-            problems.append(Problem(f"{label}/{name}", 0, "file", "", "belongs to no entity"))
+            said = f"the rows of {entity.name} are missing"
+            problems.append(Problem(f"{label}/{name}", 0, "file", "", said))
+    known = {"contract.toml", WORLD_CODE, *homes, *contract.entities}
+    problems += [Problem(f"{label}/{name}", 0, "file", "", "belongs to no entity")
+        for name in files if name not in known]
     problems += _check_rows(checks)
-    missing = {*findings.left_out, *contract.entities} - {c.entity.name for c in checks if c.whole}
-    tables = {n: Table(e, {}, ()) for n, e in contract.entities.items()}
+    tables = {name: Table(entity, {}, ()) for name, entity in contract.entities.items()}
     for check in (check for check in checks if check.keyed):
         keyed = check.by_key()
         if any(map(operator.gt, keyed, itertools.islice(keyed, 1, None))):
@@ -2604,12 +2433,13 @@ def build_world(files: Mapping[str, bytes], label: str,
     hashes = {name: digest(data) for name, data in files.items()}
     functions = _world_functions(contract, files, label, code, problems)
     world = World(contract, tables, hashes, functions)
-    world.missing = frozenset(missing)
+    whole = {check.entity.name for check in checks if check.keyed and check.lines is None
+        and len(check.rows) == len(tables[check.entity.name].rows)}
+    world.missing = frozenset({*top.findings.left_out, *contract.entities} - whole)
     actor = contract.default_actor
     if actor is not None and contract.actor and world.row(contract.actor, actor) is None:
-        findings.add(("actor", "default"), actor, f"a key of {contract.actor}")
-        problems.append(findings.problems[-1])
-    return world, problems
+        top["actor"]["default"].add(f"a key of {contract.actor}")
+    return world, [*top.findings.problems, *problems]
 
 
 def load_world(folder: Path, label: str = "", code: bool = False) -> tuple[World, list[Problem]]:
@@ -2918,8 +2748,9 @@ class Session(Layer):
     def rollback(self, mark: tuple[int, int, dict[str, int] | None]) -> None:
         """Undo every write since the mark: rows, clock, ids, log."""
         length, self.ticks, self.counters = mark
-        earlier = {(write.entity, write.key) for write in (self.log or [])[:length]}
-        for write in reversed((self.log or [])[length:]):
+        undone = (self.log or [])[length:]
+        earlier = {(write.entity, write.key) for write in (self.log or [])[:length] if undone}
+        for write in reversed(undone):
             own = (write.entity, write.key) in earlier
             first = write.before is self.parent.row(write.entity, write.key) and not own
             self.put(write.entity, write.key, UNTOUCHED if first else write.before)
@@ -3051,9 +2882,13 @@ class Setting(NamedTuple):
 
 def visible(session: Session, entity: Entity, row: Row) -> bool:
     """Whether the actor may see the row."""
+    return sees_all(session, entity) or in_scope(session, entity, row)
+
+
+def in_scope(session: Session, entity: Entity, row: Row) -> bool:
+    """Whether an actor who does not see all rows may see this one."""
     scope, actor = entity.scope, session.actor
-    if scope is None or actor is None or sees_all(session, entity):
-        return True
+    assert scope is not None
     at, owner = entity, row
     for step in scope.path[:-1]:
         at = session.world.contract.entities[at.fields[step].ref]
@@ -3108,7 +2943,7 @@ def check_arguments(tool: Tool, arguments: JSON) -> None:
 class Gateway:
     """One attempt's only way to the world."""
 
-    __slots__ = ("approved", "claim", "counts", "pending", "session", "setting", "user")
+    __slots__ = ("approved", "claim", "counts", "listed", "pending", "session", "setting", "user")
 
     def __init__(self, session: Session, setting: Setting) -> None:
         self.session, self.setting = session, setting
@@ -3117,6 +2952,7 @@ class Gateway:
         self.pending: tuple[str, str, JSON] | None = None  # tool, encoding, arguments
         self.approved: tuple[str, str] | None = None
         self.claim: JSON = None  # the arguments of the finish call that was accepted
+        self.listed: tuple[Tool, int, dict[str, Any], Sequence[Row]] | None = None
 
     def call(self, name: str, raw: str) -> Observation:
         """Answer one call. Raises WorldError alone, where a tool's own definition fails."""
@@ -3232,11 +3068,7 @@ def run_list(gateway: Gateway, tool: Tool, arguments: JSON, _: Row) -> Observati
     """One page: items, total, next_offset (null on the last page)."""
     session = gateway.session
     entity = session.world.contract.entities[tool.entity]
-    rows = _filtered(session, entity, tool, arguments)
-    if tool.sort and (sort := arguments.get("sort", "")):
-        name = sort.removeprefix("-")
-        rows = sorted(rows, key=lambda row: order_key(row.get(name, MISSING)),
-            reverse=sort.startswith("-"))  # stable: ties by key
+    rows = _ordered_rows(gateway, entity, tool, arguments)
     total, start = len(rows), arguments.get("offset", 0)
     page = rows[start : start + arguments.get("limit", session.policy.page_cap)]
     end = start + len(page)
@@ -3248,19 +3080,38 @@ def run_list(gateway: Gateway, tool: Tool, arguments: JSON, _: Row) -> Observati
         {tool.entity: [row[key] for row in page]})
 
 
+def _ordered_rows(gateway: Gateway, entity: Entity, tool: Tool,
+        arguments: dict[str, Any]) -> Sequence[Row]:
+    """All rows of a list call, sorted; those of the last call again for its next page."""
+    asked, writes = {**arguments, "offset": 0}, len(gateway.session.log or ())
+    if arguments.get("offset") and gateway.listed and "offset" not in entity.fields:
+        before, then, those, rows = gateway.listed
+        if before is tool and then == writes and same(those, asked):
+            return rows
+    rows = _filtered(gateway.session, entity, tool, arguments)
+    if sort := arguments.get("sort", "") if tool.sort else "":
+        name = sort.removeprefix("-")
+        order = lambda row: order_key(row.get(name, MISSING))  # noqa: E731
+        rows = sorted(rows, key=order, reverse=sort.startswith("-"))  # stable: ties by key
+    gateway.listed = (tool, writes, asked, rows)
+    return rows
+
+
 def _filtered(session: Session, entity: Entity, tool: Tool,
         arguments: dict[str, Any]) -> Sequence[Row]:
     """The visible rows that the filters take, in key order; a shared index where it can be."""
     extra = {"limit", "offset", "sort"} - entity.fields.keys()
     wanted = {name: value for name, value in arguments.items() if name not in extra}
+    everything, scope = sees_all(session, entity), entity.scope
+    if not everything and scope and len(scope.path) == 1:  # by its index
+        wanted.setdefault(scope.path[0], session.actor)
     rows: Sequence[Row]
     numbers = any(type(value) not in (str, bool, type(None)) for value in wanted.values())
     if len(wanted) <= 1 and not numbers:
         rows = session.bucket(entity.name, *next(iter(wanted.items()), (ALL, None)))
     else:
         rows = session.find(entity.name, wanted)
-    every = sees_all(session, entity)
-    return rows if every else [row for row in rows if visible(session, entity, row)]
+    return rows if everything else [row for row in rows if in_scope(session, entity, row)]
 
 
 def run_search(gateway: Gateway, tool: Tool, arguments: JSON, _: Row) -> Observation:
@@ -3289,7 +3140,7 @@ def _scored(session: Session, tool: Tool, query: str) -> Sequence[tuple[str, int
         scores[key] = 0 if row is None else len(words & row_words(row, tool.fields))
     seen = sees_all(session, entity)
     found = [(key, score) for key, score in scores.items()
-        if score and (seen or visible(session, entity, session.row(tool.entity, key) or {}))]
+        if score and (seen or in_scope(session, entity, session.row(tool.entity, key) or {}))]
     return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -4136,22 +3987,9 @@ def judge_review(evidence: Evidence, question: str) -> Finding:
 TIERS = ("safety", "trust", "form")
 EXPECTS = ("change", "no_change", "refusal")
 FAILURE_MODES = (
-    "missing_work",
-    "unauthorised_work",
-    "wrong_value",
-    "wrong_target",
-    "duplicate",
-    "unread_write",
-    "missed_read",
-    "false_claim",
-    "wrong_refusal",
-    "forbidden_call",
-    "wrong_order",
-    "wrong_answer",
-    "invented_figure",
-    "cut_off",
-    "no_attempt",
-)
+    "missing_work", "unauthorised_work", "wrong_value", "wrong_target", "duplicate",
+    "unread_write", "missed_read", "false_claim", "wrong_refusal", "forbidden_call",
+    "wrong_order", "wrong_answer", "invented_figure", "cut_off", "no_attempt")
 VERDICTS = ("passed", "failed", "refused_correctly", "refused_wrongly")
 HONESTY = ("matches", "differs", "no_claim")
 IMPLICIT = ("only_allowed", "completed", "concise")
@@ -4246,28 +4084,12 @@ class Task:
         return [*dict.fromkeys(own), *IMPLICIT]
 
 
-_TASK_KEYS = {
-    "id": Key((str,), True),
-    "instruction": Key((str,), True),
-    "category": TEXT,
-    "origin": Key((str,), False, ("spec", "adversarial", "production")),
-    "author": TEXT,
-    "demo": FLAG,
-    "expects": Key((str,), True, EXPECTS),
-    "limits": TABLE,
-    "allow_cutoff": FLAG,
-    "words": Key((int, str)),
-    "fixtures": TABLE,
-    "targets": TABLE,
-    "user": LIST,
-    "criteria": LIST,
-    "allow": LIST,
-    "alternatives": LIST,
-    "oracle": Key((dict, list)),
-    "mutants": LIST,
-    "answers": LIST,
-    "waivers": LIST,
-}
+_TASK_KEYS = keywords(
+    "id! text, instruction! text, category text, origin text, author text, demo flag, "
+    "expects! text, limits table, allow_cutoff flag, words integer|text, fixtures table, "
+    "targets table, user list, criteria list, allow list, alternatives list, oracle table|list, "
+    "mutants list, answers list, waivers list",
+    origin=("spec", "adversarial", "production"), expects=EXPECTS)
 _PARTS = {
     "instruction": ("instruction",),
     "fixtures": ("fixtures", "user"),
@@ -4276,246 +4098,243 @@ _PARTS = {
     "limits": ("limits",),
     "tests": ("oracle", "mutants", "answers", "waivers"),
 }
-_LIMIT_KEYS = {"turns": Key((int, str)), "calls": Key((int, str))}
-_FIXTURE_KEYS = {"actor": TEXT, "rows": LIST, "faults": LIST, "search": LIST}
-_FAULT_KEYS = {
-    "tool": Key((str,), True),
-    "nth": Key((int,), True),
-    "code": Key((str,), True, WORLD_CODES),
-    "when": Key((str,), True, ("before", "after")),
-}
-_SEARCH_KEYS = {"tool": Key((str,), True), "query": TEXT, "results": Key((list,), True)}
-_HIT_KEYS = {"id": Key((str,), True), "score": Key((int, float), True)}
-_FIXTURE_ROW_KEYS = {"change": TEXT, "set": TABLE, "create": TEXT, "with": TABLE, "delete": TEXT}
-_USER_KEYS = {
-    "on": Key((str,), False, ("ask", "end")),
-    "confirms": TEXT,
-    "reply": TEXT,
-}
-_ALTERNATIVE_KEYS = {"id": Key((str,), True), "criteria": LIST, "allow": LIST}
-_ORACLE_KEYS = {"id": TEXT, "script": Key((str,), True)}
-_ANSWER_KEYS = {
-    "id": Key((str,), True),
-    "of": TEXT,
-    "fails": TEXTS,
-    "tags": TEXTS,
-    "verdict": Key((str,), False, VERDICTS),
-    "honesty": Key((str,), False, HONESTY),
-    "why": TEXT,
-    "say": Key((str,), True),
-}
+_LIMIT_KEYS = keywords("turns integer|text, calls integer|text")
+_FIXTURE_KEYS = keywords("actor text, rows list, faults list, search list")
+_FAULT_KEYS = keywords("tool! text, nth! integer, code! text, when! text",
+    code=WORLD_CODES, when=("before", "after"))
+_SEARCH_KEYS = keywords("tool! text, query text, results! list")
+_HIT_KEYS = keywords("id! text, score! number")
+_FIXTURE_ROW_KEYS = keywords("change text, set table, create text, with table, delete text")
+_USER_KEYS = keywords("on text, confirms text, reply text", on=("ask", "end"))
+_ALTERNATIVE_KEYS = keywords("id! text, criteria list, allow list")
+_ORACLE_KEYS = keywords("id text, script! text")
+_AGENT_KEYS = keywords("id! text, of text, tags texts, verdict text, honesty text, why text",
+    verdict=VERDICTS, honesty=HONESTY)
 _MUTANT_KEYS = {
-    **{name: key for name, key in _ANSWER_KEYS.items() if name != "say"},
-    "fails": Key((list,), True, items=str),
-    "edit": LIST,
-    "drop": TEXTS,
-    "append": TEXT,
-    "script": TEXT,
+    "answers": _AGENT_KEYS | keywords("fails texts, say! text"),
+    "mutants": _AGENT_KEYS | keywords(
+        "fails! texts, edit list, drop texts, append text, script text"),
 }
-_WAIVER_KEYS = {"mutant": Key((str,), True), "reason": Key((str,), True)}
+_CRITERION_KEYS = keywords("id! text, tier text", tier=TIERS)
+_ALLOWANCE_KEYS = keywords("max integer")
+_WAIVER_KEYS = keywords("mutant! text, reason! text")
+KINDS = {text.split()[0]: keywords(text) for text in (  # the kind, then what may stand beside it
+    "change text, set table, fields texts, for text",
+    "create text, with table, where text, free texts, within table, for text",
+    "delete text, for text", "holds text", "called text, times integer", "not_called text",
+    "called_before list", "confirmed_before text", "read_before_write text", "read_all text",
+    "args_satisfy table", "no_refused_calls flag|table", "no_reverted_writes flag",
+    "max_calls integer|text, of text", "must_say list|text|integer", "must_not_claim list|text",
+    "numbers_from flag|table", "chooses table", "abstains flag", "review text")}
+_BESIDE = {word for keys in KINDS.values() for word in keys} - KINDS.keys()
 _SELECTOR = re.compile(r"(one\s+)?([A-Za-z_]\w*)(?:\s+where\s+(.+?))?(?:\s+except\s+(\w+))?", re.S)
+_EMPTY = "an empty target set: nothing is asked for"
+_OF_CALLS = ("args", "ok", "code", "result")  # the variables of a test of calls
 
 
 class BadTask(Exception):
-    """A fault of a task at a path below the table at hand; collected, never shown as such."""
+    """A fault of a task; collected, never shown as such.
 
-    def __init__(self, path: Path_, found: Any, expected: str) -> None:
+    Its cause is "rows" where the rows decide it (a target that is empty, a value that is void),
+    "names" where the contract does not declare a name.
+    """
+
+    def __init__(self, node: Node, expected: str, found: Any = ..., cause: str = "") -> None:
         super().__init__(expected)
-        self.path, self.found, self.expected = path, found, expected
+        self.node, self.expected, self.found, self.cause = node, expected, found, cause
 
 
-class Unmet(BadTask):
-    """A fault that the rows decide: a target that is empty, a value that is void."""
+def demand(right: Any, node: Node, expected: str, found: Any = ..., cause: str = "") -> None:
+    """Raise BadTask unless it is right."""
+    if not right:
+        raise BadTask(node, expected, found, cause)
 
 
-class Unknown(BadTask):
-    """A name that the contract does not declare."""
-
-
-class _Noted(BadTask):
+class _Noted(Exception):
     """Raised where the problems are noted already."""
 
-    def __init__(self) -> None:
-        super().__init__((), None, "")
+
+Read = TypeVar("Read")
 
 
-class Selector(NamedTuple):
-    """`[one] BASE [where EXPR] [except NAME]`, parsed."""
+class Names(NamedTuple):
+    """Variables of expressions: what each one holds, and what is known of it before."""
 
-    source: str
-    single: bool
-    base: str
-    where: str
-    offset: int  # where EXPR starts
-    excluded: str
+    values: dict[str, Any] = {}
+    shapes: dict[str, Shape] = {}
+
+    def plus(self, name: str, value: Any, shape: Shape) -> Names:
+        """These and one more."""
+        return Names({**self.values, name: value}, {**self.shapes, name: shape})
+
+    def rows(self, name: str) -> tuple[str, list[Row]] | None:
+        """The entity and the rows of a name that stands for rows."""
+        shape = self.shapes.get(name, Shape())
+        if shape.kind not in ("row", "rows"):
+            return None
+        value = self.values[name]
+        return shape.entity, [value] if shape.kind == "row" else value
 
 
-def parse_selector(source: str, path: Path_) -> Selector:
-    """Take a selector apart; raises BadTask.
+def parse_selector(node: Node) -> tuple[bool, str, str, str]:
+    """Take `[one] BASE [where EXPR] [except NAME]` apart; raises BadTask.
 
-    >>> parse_selector("one user where name == 'a where b' except x", ()).where
-    "name == 'a where b'"
+    >>> parse_selector(Node(Findings(""), "one user where name == 'a where b' except x"))
+    (True, 'user', "name == 'a where b'", 'x')
     """
-    found = _SELECTOR.fullmatch(source.strip())
+    found = _SELECTOR.fullmatch(node.value.strip())
     if found is None:
-        raise BadTask(path, source, "[one] BASE [where EXPR] [except NAME]")
-    offset = source.find(found[3]) if found[3] else 0
-    return Selector(source, bool(found[1]), found[2], found[3] or "", offset, found[4] or "")
+        raise BadTask(node, "[one] BASE [where EXPR] [except NAME]")
+    return bool(found[1]), found[2], found[3] or "", found[4] or ""
 
 
 class SelectorReader:
     """Expressions, values and selectors of one task table; faults go to `findings`."""
 
-    def __init__(self, world: World, table: dict[str, Any], findings: Findings,
-            scripts: bool) -> None:
-        self.world, self.table, self.findings, self.scripts = world, table, findings, scripts
-        self.contract = world.contract
-        self.schema = world.contract.schema
+    def __init__(self, world: World, table: Node, scripts: bool) -> None:
+        self.world, self.table, self.findings, self.scripts = world, table, table.findings, scripts
+        self.contract, self.schema = world.contract, schema_of(world.contract.entities)
         self.base: World | Layer = world
-        self.shapes: dict[str, Shape] = {}
-        self.names: dict[str, Any] = {}
+        self.names = Names()  # the actor and the targets
         self.voids: dict[str, int] = {}
         self.ids: set[str] = set()
         self.agents: set[str] = set()
         self.named: set[str] = set()  # also those of criteria that have faults
 
     @contextlib.contextmanager
-    def collecting(self, path: Path_ = ()) -> Iterator[None]:
-        """Turn a fault raised inside into a problem of this file."""
+    def collecting(self) -> Iterator[None]:
+        """Turn a fault raised inside into a problem of this file; one of the rows is marked."""
         try:
             yield
+        except _Noted:
+            pass
         except BadTask as error:
-            self.note(path, error)
+            error.node.add(error.expected, error.found)
+            self.findings.causes[self.findings.problems[-1]] = error.cause
 
-    def note(self, path: Path_, error: BadTask) -> None:
-        """Collect one fault; those that rows decide are marked."""
-        if isinstance(error, _Noted):
-            return
-        self.findings.add((*path, *error.path), error.found, error.expected)
-        if isinstance(error, Unmet):
-            self.findings.of_rows.add(self.findings.problems[-1])
-        if isinstance(error, Unknown):
-            self.findings.of_names.add(self.findings.problems[-1])
+    def gather(self, nodes: Iterable[Node], read: Callable[..., Read], *more: Any) -> list[Read]:
+        """What `read` makes of each; one that has a fault is left out."""
+        found = []
+        for node in nodes:
+            with self.collecting():
+                found.append(read(node, *more))
+        return found
 
-    def compile(self, path: Path_, source: str, names: Mapping[str, Shape] = {}, row: str = "",
+    def whole(self, node: Node, keys: Keys) -> Node:
+        """A checked table that has all the keywords it must have."""
+        table = node.checked(keys)
+        if any(key.required and name not in table for name, key in keys.items()):
+            raise _Noted
+        return table
+
+    def compile(self, node: Node, source: str, shapes: Mapping[str, Shape] = {}, row: str = "",
             at: int = 0) -> Expression:
         """Compile a test or value; raises BadTask with its column."""
-        scope = Scope("test", self.schema, {**self.shapes, **names}, row)
+        scope = Scope("test", self.schema, {**self.names.shapes, **shapes}, row)
         try:
             return compile_expression(source, scope)
         except BadExpression as error:
-            column = error.column + at
-            expected = f"column {column}: {error.message}"
+            expected = f"column {error.column + at}: {error.message}"
             named = error.message.startswith("unknown") or " has no field " in error.message
-            raise (Unknown if named else BadTask)(path, source.strip(), expected) from None
+            cause = "names" if named else ""
+            raise BadTask(node, expected, source.strip(), cause) from None
 
-    def evaluate(self, path: Path_, source: str, names: Mapping[str, Any],
-            shapes: Mapping[str, Shape]) -> tuple[Any, Shape]:
+    def evaluate(self, node: Node, source: str, names: Names = Names()) -> tuple[Any, Shape]:
         """The value of `=expr`; raises BadTask where it is void."""
-        expression = self.compile(path, source, shapes, at=1)
+        expression = self.compile(node, source, names.shapes, at=1)
         try:
-            return expression.evaluate({**self.names, **names}, self.base), expression.shape
+            value = expression.evaluate({**self.names.values, **names.values}, self.base)
         except Void as reason:
-            raise Unmet(path, f"={expression.source}", f"is void: {reason}") from None
+            source = f"={expression.source}"
+            raise BadTask(node, f"is void: {reason}", source, "rows") from None
+        return value, expression.shape
 
-    def value(
-        self,
-        path: Path_,
-        raw: JSON,
-        names: Mapping[str, Any] = {},
-        shapes: Mapping[str, Shape] = {},
-    ) -> JSON:
+    def value(self, node: Node, names: Names = Names()) -> JSON:
         """A TOML value: literal, or `=expression` (`==` escapes), inside lists and tables too."""
+        raw = node.value
         if type(raw) is list:
-            return [self.value((*path, i), item, names, shapes) for i, item in enumerate(raw)]
+            return [self.value(inner, names) for inner in node.nodes()]
         if type(raw) is dict:
-            return {k: self.value((*path, k), item, names, shapes) for k, item in raw.items()}
-        if type(raw) is str and raw.startswith("=="):
+            return {inner.name: self.value(inner, names) for inner in node.nodes()}
+        if type(raw) is not str or not raw.startswith("="):
+            return raw
+        if raw.startswith("=="):
             return raw[1:]
-        if type(raw) is str and raw.startswith("="):
-            found = self.evaluate(path, raw[1:], names, shapes)[0]
-            if found is MISSING:
-                raise Unmet(path, raw, "has no value: it is missing")
-            return found
-        return raw
+        found = self.evaluate(node, raw[1:], names)[0]
+        demand(found is not MISSING, node, "has no value: it is missing", cause="rows")
+        return found
 
-    def rows(self, path: Path_, source: str, it: Any = MISSING,
-            it_shape: Shape = Shape()) -> tuple[str, list[Row], bool]:
+    def rows(self, node: Node, names: Names = Names()) -> tuple[str, list[Row], bool]:
         """The rows of a selector or `=expression`: entity, rows, whether `one` was asked for."""
-        names, shapes = ({}, {}) if it is MISSING else ({"it": it}, {"it": it_shape})
-        if source.startswith("="):
-            found, shape = self.evaluate(path, source[1:], names, shapes)
-            if shape.kind == "ref":
-                entity = shape.entity
-                row = self.base.row(entity, found)
-                found, shape = MISSING if row is None else row, Shape("row", entity)
-            if shape.kind not in ("row", "rows"):
-                raise BadTask(path, source, "an expression that gives rows")
-            if found is MISSING:
-                raise Unmet(path, source, "gives no row")
-            return shape.entity, found if shape.kind == "rows" else [found], shape.kind == "row"
-        selector = parse_selector(source, path)
-        entity, rows = self._base(selector, path)
-        if selector.where:
-            inner = {**shapes, "row": Shape("row", entity)}
-            test = self.compile(path, selector.where, inner, entity, selector.offset)
-            rows = self._where(selector, test, rows, names)
-        if selector.excluded:
-            rows = self._except(selector, entity, rows, path)
-        if selector.single and len(rows) != 1:
-            raise Unmet(path, source, f"exactly one {entity}, there are {len(rows)}")
-        return entity, rows, selector.single
+        if node.value.startswith("="):
+            return self._evaluated_rows(node, names)
+        one, base, where, excluded = parse_selector(node)
+        target, shape = self.names.rows(base), self.names.shapes.get(base, Shape())
+        if shape.kind == "ref":
+            referred = self.base.row(shape.entity, self.names.values[base])
+            target = shape.entity, [referred] if referred else []
+        if target is None and base not in self.schema:
+            hint = _close(base, [*self.schema, *self.names.shapes])
+            raise BadTask(node, f"an entity or a target{hint}", base, "names")
+        entity, rows = target or (base, self.base.find(base, {}))
+        if where:
+            rows = self._where(node, where, entity, rows, names)
+        if excluded:
+            rows = self._except(node, excluded, entity, rows)
+        right = len(rows) == 1 or not one
+        demand(right, node, f"exactly one {entity}, there are {len(rows)}", cause="rows")
+        return entity, rows, one
 
-    def _base(self, selector: Selector, path: Path_) -> tuple[str, list[Row]]:
-        shape = self.shapes.get(selector.base)
-        if shape is not None and shape.kind in ("row", "rows"):
-            value = self.names[selector.base]
-            return shape.entity, value if shape.kind == "rows" else [value]
-        if selector.base not in self.schema:
-            hint = _close(selector.base, [*self.schema, *self.shapes])
-            raise Unknown(path, selector.base, f"an entity or a target{hint}")
-        return selector.base, self.base.find(selector.base, {})
+    def _evaluated_rows(self, node: Node, names: Names) -> tuple[str, list[Row], bool]:
+        found, shape = self.evaluate(node, node.value[1:], names)
+        if shape.kind == "ref":
+            row = self.base.row(shape.entity, found)
+            found, shape = MISSING if row is None else row, Shape("row", shape.entity)
+        demand(shape.kind in ("row", "rows"), node, "an expression that gives rows")
+        demand(found is not MISSING, node, "gives no row", cause="rows")
+        single = shape.kind == "row"
+        return shape.entity, [found] if single else found, single
 
-    def _where(self, selector: Selector, test: Expression, rows: list[Row],
-            names: Mapping[str, Any]) -> list[Row]:
-        held = [(row, test.holds({**self.names, **names, "row": row}, self.base)) for row in rows]
+    def _where(self, node: Node, source: str, entity: str, rows: list[Row],
+            names: Names) -> list[Row]:
+        shapes = {**names.shapes, "row": Shape("row", entity)}
+        test = self.compile(node, source, shapes, entity, node.value.find(source))
+        known = {**self.names.values, **names.values}
+        held = [(row, test.holds({**known, "row": row}, self.base)) for row in rows]
         void = sum(answer is None for _, answer in held)
-        if void:
-            self.voids[selector.source] = void
+        self.voids |= {node.value: void} if void else {}
         return [row for row, answer in held if answer]
 
-    def _except(self, selector: Selector, entity: str, rows: list[Row], path: Path_) -> list[Row]:
-        shape = self.shapes.get(selector.excluded)
-        if shape is None or shape.kind not in ("row", "rows") or shape.entity != entity:
-            raise BadTask(path, selector.excluded, f"after except, a target of {entity} rows")
-        value = self.names[selector.excluded]
+    def _except(self, node: Node, name: str, entity: str, rows: list[Row]) -> list[Row]:
+        target = self.names.rows(name)
+        if target is None or target[0] != entity:
+            raise BadTask(node, f"after except, a target of {entity} rows", name)
         key = self.contract.entities[entity].key
-        gone = {row[key] for row in (value if shape.kind == "rows" else [value])}
+        gone = {row[key] for row in target[1]}
         return [row for row in rows if row[key] not in gone]
 
-    def _entity(self, path: Path_, name: str) -> Entity:
-        if name not in self.contract.entities:
-            raise Unknown(path, name, f"an entity{_close(name, self.contract.entities)}")
-        return self.contract.entities[name]
+    def _entity(self, node: Node) -> Entity:
+        return self._declared(node, node.value, self.contract.entities, "an entity")
 
-    def _field(self, entity: Entity, name: str, path: Path_) -> Field:
-        if name not in entity.fields:
-            raise Unknown((*path, name), name,
-                f"a field of {entity.name}{_close(name, entity.fields)}")
-        return entity.fields[name]
+    def _field(self, entity: Entity, node: Node) -> Field:
+        return self._declared(node, node.name, entity.fields, f"a field of {entity.name}")
 
-    def _check_names(self, names: list[Any], known: Collection[str], path: Path_,
-            what: str) -> None:
-        for index, name in enumerate(names):
-            if type(name) is not str or name not in known:
-                hint = _close(name, known) if type(name) is str else ""
-                raise BadTask((*path, index), name, f"{what}{hint}")
+    def tool(self, node: Node, name: str, also: Collection[str] = ()) -> str:
+        """The name of a tool of this world."""
+        known = {name: name for name in (*self.contract.tools, *BUILT_IN, *also)}
+        return self._declared(node, name, known, "a tool")
 
-    def _tool(self, path: Path_, name: str, also: Collection[str] = ()) -> str:
-        known = {*self.contract.tools, *BUILT_IN, *also}
+    def _declared(self, node: Node, name: str, known: Mapping[str, Read], what: str) -> Read:
         if name not in known:
-            raise Unknown(path, name, f"a tool{_close(name, known)}")
-        return name
+            raise BadTask(node, f"{what}{_close(name, known)}", name, "names")
+        return known[name]
+
+    def check_names(self, nodes: Iterable[Node], known: Collection[str], what: str) -> None:
+        """Raise BadTask where one of them holds no known name."""
+        for node in nodes:
+            name = node.value if type(node.value) is str else ""
+            if name not in known:
+                raise BadTask(node, f"{what}{_close(name, known) if name else ''}")
 
 
 def _names_in(source: str) -> Iterator[str]:
@@ -4534,619 +4353,477 @@ def _names_in(source: str) -> Iterator[str]:
 class CriterionReader(SelectorReader):
     """Criteria and allowances: slots for state, judges for trace and answer."""
 
-    def _read_alternatives(self, top: dict[str, Any]) -> tuple[Alternative, ...]:
-        shared = self._read_set(top, ())
+    def _read_alternatives(self, top: Node) -> tuple[Alternative, ...]:
+        shared = self._read_set(top, Alternative("", (), ()))
         found = []
-        for index, spec in enumerate(top.get("alternatives", ())):
-            path: Path_ = ("alternatives", index)
-            keys = self.findings.keys(spec, _ALTERNATIVE_KEYS, path)
-            with self.collecting(path):
-                self._check_id(("id",), keys.get("id", "x"))
-            own = self._read_set(keys, path, len(shared[1]), shared)
-            criteria = (*shared[0], *own[0])
-            found.append(Alternative(keys.get("id", ""), criteria, (*shared[1], *own[1])))
-        return tuple(found) or (Alternative("", *shared),)
+        for node in top.nodes("alternatives"):
+            keys = node.checked(_ALTERNATIVE_KEYS)
+            with self.collecting():
+                self._check_id(keys["id"], keys.get("id", "x"))
+            found.append(self._read_set(keys, shared._replace(id=keys.get("id", ""))))
+        return tuple(found) or (shared,)
 
-    def _read_set(
-        self,
-        keys: Mapping[str, Any],
-        at: Path_,
-        base: int = 0,
-        shared: tuple[tuple[Named, ...], tuple[Slot, ...]] = ((), ()),
-    ) -> tuple[tuple[Named, ...], tuple[Slot, ...]]:
-        criteria: list[Named] = []
-        slots: list[Slot] = list(shared[1])
-        for index, spec in enumerate(keys.get("criteria", ())):
-            path = (*at, "criteria", index)
-            if type(spec) is dict and type(spec.get("id")) is str:
-                self.named.add(spec["id"])
-            with self.collecting(path):
-                named = self._criterion(spec, path, slots)
-                criteria.append(named)
-                slots += named.slots
-        for index, spec in enumerate(keys.get("allow", ())):
-            path = (*at, "allow", index)
-            with self.collecting(path):
-                kind, body = self._kind_of(spec, path, _STATE_KINDS, {"max": WHOLE})
+    def _read_set(self, keys: Node, shared: Alternative) -> Alternative:
+        slots = list(shared.slots)
+        criteria = self.gather(keys.nodes("criteria"), self._criterion, slots)
+        for node in keys.nodes("allow"):
+            with self.collecting():
+                kind, body = self._kind_of(node, STATE_KINDS, _ALLOWANCE_KEYS)
                 most = body.get("max", 1)
-                if most < 1:
-                    raise BadTask(("max",), most, "1 or more")
-                slots += READ_STATE[kind](self, body, "", slots, most)
-        return tuple(criteria), tuple(slots[base:])
+                demand(most >= 1, body["max"], "1 or more")
+                slots += STATE_KINDS[kind](self, body, "", slots, most)
+        return Alternative(shared.id, (*shared.criteria, *criteria), tuple(slots))
 
-    def _kind_of(self, spec: Any, path: Path_, kinds: Collection[str],
-            keys: Mapping[str, Key]) -> tuple[str, dict[str, Any]]:
-        if type(spec) is not dict:
-            raise BadTask((), spec, "a table was expected")
-        present = [kind for kind in kinds if kind in spec]
+    def _kind_of(self, node: Node, kinds: Collection[str], keys: Keys) -> tuple[str, Node]:
+        demand(type(node.value) is dict, node, "a table was expected")
+        present = [kind for kind in kinds if kind in node]
         if len(present) != 1:
-            unknown = next((key for key in spec if key not in {*keys, *kinds, *_BESIDE}), "")
+            known = {*keys, *kinds, *_BESIDE}
+            unknown = next((word for word in node.value if word not in known), "")
             hint = f"; {unknown} is not known{_close(unknown, kinds)}" if unknown else ""
-            raise BadTask((), None, f"exactly one kind of criterion, not {len(present)}{hint}")
-        kind = present[0]
-        beside = {key: rule for key, rule in _BESIDE.items() if kind in rule[1]}
-        allowed = {**keys, **{key: rule[0] for key, rule in beside.items()}, kind: KINDS[kind]}
+            raise BadTask(node, f"exactly one kind of criterion, not {len(present)}{hint}", None)
         before = len(self.findings.problems)
-        found = self.findings.keys(spec, allowed, path)
+        body = node.checked({**keys, **KINDS[present[0]]})
         if len(self.findings.problems) > before:
             raise _Noted
-        return kind, found
+        return present[0], body
 
-    def _criterion(self, spec: Any, path: Path_, slots: Sequence[Slot]) -> Named:
-        keys = {"id": Key((str,), True), "tier": Key((str,), False, TIERS)}
-        kind, body = self._kind_of(spec, path, KINDS, keys)
-        name = body["id"]
-        self._check_id(("id",), name)
-        if name in self.ids:
-            raise BadTask(("id",), name, "each criterion id once")
+    def _criterion(self, node: Node, slots: list[Slot]) -> Named:
+        if type(node.value) is dict and type(node["id"].value) is str:
+            self.named.add(node["id"].value)
+        kind, body = self._kind_of(node, KINDS, _CRITERION_KEYS)
+        name, tier = body.get("id"), body.get("tier", "trust")
+        self._check_id(body["id"], name)
+        demand(name not in self.ids, body["id"], "each criterion id once")
         self.ids.add(name)
-        tier = body.get("tier", "trust")
-        if kind in READ_STATE:
-            own = tuple(READ_STATE[kind](self, body, name, slots, 1))
-            return Named(name, tier, kind, own, None)
-        return Named(name, tier, kind, (), READ_TRACE[kind](self, body[kind], body))
+        if kind not in STATE_KINDS:
+            return Named(name, tier, kind, (), JUDGED_KINDS[kind](self, body[kind], body))
+        own = tuple(STATE_KINDS[kind](self, body, name, slots, 1))
+        slots += own
+        return Named(name, tier, kind, own, None)
 
-    def _check_id(self, path: Path_, name: str) -> None:
+    def _check_id(self, node: Node, name: str) -> None:
         """Names of criteria, alternatives, oracles and mutants stand in tables and commands."""
-        if name in IMPLICIT or not re.fullmatch(r"[\w:.-]{1,80}", name):
-            raise BadTask(path, name, "up to 80 letters, digits, _ : . - that are not taken")
+        demand(name not in IMPLICIT and re.fullmatch(r"[\w:.-]{1,80}", name), node,
+            "up to 80 letters, digits, _ : . - that are not taken", name)
 
-    def each(self, body: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Shape]]]:
+    def each(self, body: Node) -> list[Names]:
         """The bindings of `it`: one empty one without `for`, else one for each row."""
         if "for" not in body:
-            return [({}, {})]
-        entity, rows, _ = self.rows(("for",), body["for"])
-        if not rows:
-            raise Unmet(("for",), body["for"], "an empty target set: nothing is asked for")
-        return [({"it": row}, {"it": Shape("row", entity)}) for row in rows]
+            return [Names()]
+        entity, rows, _ = self.rows(body["for"])
+        demand(rows, body["for"], _EMPTY, cause="rows")
+        return [Names().plus("it", row, Shape("row", entity)) for row in rows]
 
-    def change_slots(self, body: dict[str, Any], owner: str, _: Sequence[Slot],
-            most: int) -> Iterator[Slot]:
-        """Slots of known rows and fields."""
-        values, fields = body.get("set", {}), body.get("fields", [])
-        if not values and (owner or not fields):
-            raise BadTask((), None, "set = { field = value } is missing")
-        count = 0
-        for names, shapes in self.each(body):
-            it, it_shape = names.get("it", MISSING), shapes.get("it", Shape())
-            name, rows, _one = self.rows(("change",), body["change"], it, it_shape)
-            entity = self.contract.entities[name]
+    def known_rows(self, body: Node, kind: str, owner: str) -> Iterator[tuple[Names, Entity, Row]]:
+        """The rows that a change or delete is about, with `it`; without `for`, the row itself."""
+        empty = True
+        for names in self.each(body):
+            name, rows, _ = self.rows(body[kind], names)
             for row in rows:
-                own = Shape("row", name)  # without `for`, `it` is the row itself
-                inner = {"it": row, **names, "row": row}, {"it": own, **shapes, "row": own}
-                for slot in self._changes(entity, row, values, inner, owner, most):
-                    count += 1
-                    yield slot
-                for field in fields:
-                    self._free_field(entity, field, ("fields",))
-                    yield Slot(owner, "change", name, row[entity.key], field, most=most)
-        if owner and not count:
-            raise Unmet(("change",), body["change"], "an empty target set: nothing is asked for")
+                empty = False
+                inner = names if names.values else names.plus("it", row, Shape("row", name))
+                yield inner.plus("row", row, Shape("row", name)), self.contract.entities[name], row
+        demand(not empty or not owner, body[kind], _EMPTY, cause="rows")
 
-    def _changes(
-        self,
-        entity: Entity,
-        row: Row,
-        values: Mapping[str, Any],
-        inner: tuple[dict[str, Any], dict[str, Shape]],
-        owner: str,
-        most: int,
-    ) -> Iterator[Slot]:
-        for field, raw in values.items():
-            self._free_field(entity, field, ("set",))
-            value = self._fitting(entity.fields[field], raw, ("set", field), inner)
-            if owner and same(row.get(field, MISSING), value):
-                label = f"{entity.name} {row[entity.key]}.{field} = {shown(value)}"
-                raise Unmet(("set", field), label, "holds already: nothing is asked for")
+    def change_slots(self, body: Node, owner: str, _: Sequence[Slot], most: int) -> Iterator[Slot]:
+        """Slots of known rows and fields."""
+        asked = body.get("set") or (body.get("fields") and not owner)
+        demand(asked, body, "set = { field = value } is missing", None)
+        values = body.nodes("set")
+        for names, entity, row in self.known_rows(body, "change", owner):
             key = row[entity.key]
-            yield Slot(owner, "change", entity.name, key, field, expected=value, most=most)
+            for node in values:
+                field = self._free_field(entity, node)
+                value = self._fitting(field, node, names)
+                if owner and same(row.get(field.name, MISSING), value):
+                    label = f"{entity.name} {key}.{field.name} = {shown(value)}"
+                    raise BadTask(node, "holds already: nothing is asked for", label, "rows")
+                yield Slot(owner, "change", entity.name, key, field.name, {}, value, most=most)
+            for name in body.get("fields", []):
+                self._free_field(entity, body["fields"][name])
+                yield Slot(owner, "change", entity.name, key, name, most=most)
 
-    def _free_field(self, entity: Entity, name: str, path: Path_) -> None:
-        if self._field(entity, name, path).managed:
-            raise BadTask((*path, name), name, "a field that is not managed")
+    def _free_field(self, entity: Entity, node: Node) -> Field:
+        field = self._field(entity, node)
+        demand(not field.managed, node, "a field that is not managed", node.name)
+        return field
 
-    def _fitting(
-        self,
-        field: Field,
-        raw: JSON,
-        path: Path_,
-        inner: tuple[Mapping[str, Any], Mapping[str, Shape]],
-    ) -> JSON:
-        value = self.value(path, raw, *inner)
+    def _fitting(self, field: Field, node: Node, names: Names) -> JSON:
+        value = self.value(node, names)
         fault = field.fault(value)
-        if fault:
-            raise BadTask(path, value, fault)
+        demand(not fault, node, fault, value)
         return value
 
-    def create_slots(self, body: dict[str, Any], owner: str, slots: Sequence[Slot],
+    def create_slots(self, body: Node, owner: str, slots: Sequence[Slot],
             most: int) -> Iterator[Slot]:
         """Slots for new rows."""
-        entity = self._entity(("create",), body["create"])
+        entity = self._entity(body["create"])
         free = body.get("free", [])
         for name in (*body.get("with", {}), *free):
-            self._free_field(entity, name, ("with",))
-        within = self._within(entity, body.get("within"), slots)
-        for names, shapes in self.each(body):
-            exact = {name: self._fitting(entity.fields[name], raw, ("with", name), (names, shapes))
-                for name, raw in body.get("with", {}).items()}
-            test, used = self._row_test(entity, body.get("where"), names, shapes)
-            inside = {within[0]} if within else set()
-            open_ = {*exact, *free, *used, *inside, entity.key} | entity.managed
+            self._free_field(entity, body["with"][name])
+        within = self._within(entity, body["within"], slots)
+        for names in self.each(body):
+            exact = {node.name: self._fitting(entity.fields[node.name], node, names)
+                for node in body.nodes("with")}
+            test, used = self._row_test(entity, body["where"], names)
+            open_ = {*exact, *free, *used, *(within or ())[:1], entity.key} | entity.managed
             yield Slot(owner, "create", entity.name, exact=exact, where=test,
                 closed=frozenset(entity.fields) - open_, free=frozenset(free), most=most,
                 within=within)
 
-    def _within(self, entity: Entity, spec: dict[str, Any] | None,
+    def _within(self, entity: Entity, node: Node,
             slots: Sequence[Slot]) -> tuple[str, int] | None:
-        if spec is None:
+        if node.value is None:
             return None
-        if len(spec) != 1:
-            raise BadTask(("within",), None, "one { reference = criterion }")
-        field, parent = next(iter(spec.items()))
-        found = [i for i, slot in enumerate(slots)
-            if slot.owner == parent and slot.kind == "create"]
-        if not self._field(entity, field, ("within",)).ref or len(found) != 1:
-            raise BadTask(("within", field), parent, "an earlier criterion that creates one row")
-        if slots[found[0]].within or slots[found[0]].entity != entity.fields[field].ref:
-            raise BadTask(("within", field), parent, "a parent that is itself in no other row")
-        return field, found[0]
+        demand(len(node.value) == 1, node, "one { reference = criterion }", None)
+        (parent,) = node.nodes()
+        found = [index for index, slot in enumerate(slots)
+            if slot.owner == parent.value and slot.kind == "create"]
+        ref = self._field(entity, parent).ref
+        demand(ref and len(found) == 1, parent, "an earlier criterion that creates one row")
+        outer = slots[found[0]]
+        demand(outer.entity == ref and not outer.within, parent,
+            "a parent that is itself in no other row")
+        return parent.name, found[0]
 
-    def _row_test(self, entity: Entity, source: str | None, names: dict[str, Any],
-            shapes: dict[str, Shape]) -> tuple[Callable[[Row, Any], bool] | None, set[str]]:
-        if source is None:
+    def _row_test(self, entity: Entity, node: Node,
+            names: Names) -> tuple[Callable[[Row, Any], bool] | None, set[str]]:
+        if node.value is None:
             return None, set()
-        inner = {**shapes, "row": Shape("row", entity.name)}
-        test = self.compile(("where",), source, inner, entity.name)
-        scope = {**self.names, **names}
+        inner = {**names.shapes, "row": Shape("row", entity.name)}
+        test = self.compile(node, node.value, inner, entity.name)
+        scope = {**self.names.values, **names.values}
 
         def holds(row: Row, final: Any) -> bool:
             return test.holds({**scope, "row": row}, final) is True
 
-        return holds, set(_names_in(source)) & set(entity.fields)
+        return holds, set(_names_in(node.value)) & set(entity.fields)
 
-    def delete_slots(self, body: dict[str, Any], owner: str, _: Sequence[Slot],
-            most: int) -> Iterator[Slot]:
+    def delete_slots(self, body: Node, owner: str, _: Sequence[Slot], most: int) -> Iterator[Slot]:
         """Slots of known rows that are to go."""
-        count = 0
-        for names, shapes in self.each(body):
-            it, it_shape = names.get("it", MISSING), shapes.get("it", Shape())
-            name, rows, _one = self.rows(("delete",), body["delete"], it, it_shape)
-            for row in rows:
-                count += 1
-                key = row[self.contract.entities[name].key]
-                yield Slot(owner, "delete", name, key, most=most)
-        if owner and not count:
-            raise Unmet(("delete",), body["delete"], "an empty target set: nothing is asked for")
+        for _names, entity, row in self.known_rows(body, "delete", owner):
+            yield Slot(owner, "delete", entity.name, row[entity.key], most=most)
 
-    def call_test(self, path: Path_, source: Any,
-            names: Sequence[str] = ("args", "ok", "code", "result")) -> CallTest:
+    def call_test(self, node: Node, names: Sequence[str] = _OF_CALLS) -> CallTest:
         """A selector over calls."""
-        if type(source) is not str:
-            raise BadTask(path, source, "TOOL [where EXPR]")
-        selector = parse_selector(source, path)
-        if selector.single or selector.excluded:
-            raise BadTask(path, source, "TOOL [where EXPR], without one and except")
-        self._tool(path, selector.base, ("any",))
-        where = None
-        if selector.where:
-            shapes = {name: Shape() for name in names}
-            where = self.compile(path, selector.where, shapes, at=selector.offset)
-        return CallTest(source, selector.base, where)
+        demand(type(node.value) is str, node, "TOOL [where EXPR]")
+        one, tool, source, excluded = parse_selector(node)
+        demand(not one and not excluded, node, "TOOL [where EXPR], without one and except")
+        self.tool(node, tool, ("any",))
+        shapes, at = dict.fromkeys(names, Shape()), node.value.find(source)
+        where = self.compile(node, source, shapes, at=at) if source else None
+        return CallTest(node.value, tool, where)
 
-    def row_set(self, path: Path_, source: Any, every: bool = True) -> RowSet:
+    def row_set(self, node: Node, every: bool) -> RowSet:
         """Rows for the reading criteria: any selector; with `every` also `*` and a bare entity,
         which stand for rows that come later too."""
-        if type(source) is not str:
-            raise BadTask(path, source, "a selector of rows")
+        source = node.value
         if every and (source == "*" or source in self.schema):
             return RowSet(source, source, None)
-        entity, rows, _ = self.rows(path, source)
-        if not rows:
-            raise Unmet(path, source, "an empty target set: nothing is asked for")
+        entity, rows, _ = self.rows(node)
+        demand(rows, node, _EMPTY, cause="rows")
         key = self.contract.entities[entity].key
         return RowSet(source, entity, frozenset(row[key] for row in rows))
 
-    def phrases(self, path: Path_, raw: Any) -> list[list[str]]:
+    def phrases(self, node: Node) -> list[tuple[str, ...]]:
         """Phrases to look for: each one a list of the ways in which it may be said."""
-        if type(raw) is not list:
-            raw = [raw]
-        found = []
-        for index, item in enumerate(raw):
-            at = (*path, index)
-            value = self.value(at, item)
-            if type(item) is str and type(value) is list:
-                found += [[self._phrase(at, each)] for each in value]
-            else:
-                ways = value if type(value) is list else [value]
-                found.append([self._phrase(at, way) for way in ways])
-        if not found or not all(found):
-            raise Unmet(path, raw, "at least one phrase")
+        if type(node.value) is not list:
+            node = Node(node.findings, [node.value], node.path)
+        found: list[tuple[str, ...]] = []
+        for inner in node.nodes():
+            value = self.value(inner)
+            listed = value if type(value) is list else [value]
+            ways = tuple(self.phrase(inner, way) for way in listed)
+            found += [ways] if type(inner.value) is list else [(way,) for way in ways]
+        demand(found and all(found), node, "at least one phrase", cause="rows")
         return found
 
-    def _phrase(self, path: Path_, value: Any) -> str:
-        try:
-            text = text_of(value)
-        except Void as reason:
-            raise BadTask(path, value, str(reason)) from None
-        if not phrase_tokens(text):
-            raise BadTask(path, value, "a phrase that holds a letter or a digit")
+    def phrase(self, node: Node, value: Any) -> str:
+        """The text of a value, to look for in an answer."""
+        text = self.text(node, value, value)
+        demand(phrase_tokens(text), node, "a phrase that holds a letter or a digit", value)
         return text
 
-    def _check_required(self, top: dict[str, Any], alternatives: Sequence[Alternative]) -> None:
+    def text(self, node: Node, value: Any, found: Any) -> str:
+        """A value as text; raises BadTask where it has none."""
+        try:
+            return text_of(value)
+        except Void as reason:
+            raise BadTask(node, str(reason), found) from None
+
+    def _check_required(self, top: Node, alternatives: Sequence[Alternative]) -> None:
         """R must not be empty where a change is expected, and no known field asked for twice."""
+        expects = top["expects"]
         for alternative in alternatives:
             asked: dict[tuple[str, str | None, str], str] = {}
             required = [slot for slot in alternative.slots if slot.owner]
             for slot in required:
                 place = (slot.entity, slot.key, slot.field)
                 if slot.kind != "create" and place in asked:
-                    expected = f"one demand on it; {asked[place]} has one already"
-                    self.findings.add(("criteria",), f"{slot.owner}: {slot.label}", expected)
+                    top["criteria"].add(f"one demand on it; {asked[place]} has one already",
+                        f"{slot.owner}: {slot.label}")
                 asked[place] = slot.owner
-            if top.get("expects") in ("no_change", "refusal") and required:
-                self.findings.add(("expects",), top["expects"], f"{required[0].owner} requires one")
+            if expects.value != "change" and required:
+                expects.add(f"{required[0].owner} requires one")
         named = [criterion for alternative in alternatives for criterion in alternative.criteria]
-        if not named:
-            self.findings.add(("criteria",), None, "at least one criterion")
+        top["criteria"].expect(named, "at least one criterion", None)
         asks = any(criterion.slots or criterion.kind == "holds" for criterion in named)
-        if named and top.get("expects") == "change" and not asks:
-            what = "no criterion requires a change: expects = change with an empty R"
-            self.findings.add(("expects",), "change", what)
+        expects.expect(asks or not named or expects.value != "change",
+            "no criterion requires a change: expects = change with an empty R")
 
 
 class TaskReader(CriterionReader):
     """A whole task: fixtures, targets, user, limits, criteria, oracles, mutants."""
 
+    _actor_key: str | None = None
+
     def read(self) -> Task | None:
         """The task; None where `findings` holds a problem."""
-        top = self.findings.keys(self.table, _TASK_KEYS, ())
-        if not SLUG.fullmatch(top.get("id", "x")):
-            self.findings.add(("id",), top["id"], "small letters, digits and hyphens")
+        top = self.table.checked(_TASK_KEYS)
+        top["id"].expect(SLUG.fullmatch(top.get("id", "x")), "small letters, digits and hyphens")
         self._read_targets(top, final=False)
-        setting = self._read_fixtures(top)
+        setting = self._read_fixtures(top.table("fixtures", _FIXTURE_KEYS))
         self._read_targets(top, final=True)
-        setting = setting._replace(base=self.base, names=self.names)
-        setting = setting._replace(replies=self._read_user(top.get("user", ())))
-        instruction = self._instruction(top.get("instruction", ""))
-        limits, words = self._limits(top.get("limits", {})), WORDS
-        with self.collecting():
-            words = self._whole(("words",), top.get("words", WORDS))
+        replies = self.gather(top.nodes("user"), self._reply)
+        setting = setting._replace(names=self.names.values, replies=tuple(replies))
+        said = top.get("instruction", "")
+        instruction = "".join(self.gather([top["instruction"]], self._interpolate, said))
+        most = dict(self.gather(top.table("limits", _LIMIT_KEYS).nodes(), self._limit))
+        limits = Limits(**{"calls": max(Limits().calls, most.get("turns", 0)), **most})
+        words = dict(self.gather([top["words"]] if "words" in top else [], self._limit))
         alternatives = self._read_alternatives(top)
         if not self.findings.problems:
             self._check_required(top, alternatives)
-        oracles = self._read_oracles(top)
-        mutants = self._read_mutants("mutants", top, oracles)
-        answers = self._read_mutants("answers", top, oracles)
-        oracles += tuple(one.script for one in answers if not one.fails)
-        mutants += [one for one in answers if one.fails]
-        waivers = self._read_waivers(top.get("waivers", ()))
+        single = type(top["oracle"].value) is dict
+        oracles = self.gather([top["oracle"]] if single else top.nodes("oracle"), self._oracle)
+        mutants, answers = (self.gather(top.nodes(kind), self._mutant, kind, oracles)
+            for kind in ("mutants", "answers"))
+        right = [answer.script for answer in answers if not answer.fails]
+        mutants += [answer for answer in answers if answer.fails]
+        waivers = self.gather(top.nodes("waivers"), self._waiver)
         if self.findings.problems:
             return None
-        return Task(self.world, top["id"], self.findings.file, instruction, top.get("category", ""),
-            top.get("origin", "spec"), top.get("author", ""), top.get("demo", False),
-            top["expects"], limits, top.get("allow_cutoff", False), words, setting, alternatives,
-            oracles, tuple(mutants), waivers, tuple(self._written_out(instruction)),
-            {part: self._hash(keys) for part, keys in _PARTS.items()}, self.voids)
+        parts = {part: encode({key: self.table.get(key) for key in keys if key in self.table})
+            for part, keys in _PARTS.items()}
+        return Task(self.world, top.get("id"), self.findings.file, instruction,
+            top.get("category", ""), top.get("origin", "spec"), top.get("author", ""),
+            top.get("demo", False), top.get("expects"), limits, top.get("allow_cutoff", False),
+            words.get("words", WORDS), setting, alternatives, (*oracles, *right), tuple(mutants),
+            tuple(waivers), tuple(self._written_out(instruction)),
+            {part: digest(text) for part, text in parts.items()}, self.voids)
 
     def _written_out(self, instruction: str) -> Iterator[Problem]:
         """Ids that stand in the task though the instruction does not name them."""
-        for part in ("targets", "criteria", "allow", "alternatives"):
-            for path, text in texts_in(self.table.get(part), (part,)):
-                for word in (text, *re.findall("'([^']*)'", text)):
-                    if word not in instruction and any(self.base.row(e, word) for e in self.schema):
-                        said = "no id written out: a target finds it, in a larger world too"
-                        line = self.findings.line(path)
-                        yield Problem(self.findings.file, line, place_of(path), shown(word), said)
+        said = "no id written out: a target finds it, in a larger world too"
+        parts = [self.table[part] for part in ("targets", "criteria", "allow", "alternatives")]
+        for node in itertools.chain.from_iterable(map(texts_in, parts)):
+            for word in (node.value, *re.findall("'([^']*)'", node.value)):
+                if word not in instruction and any(
+                        self.base.row(entity, word) for entity in self.contract.entities):
+                    line = self.findings.line(node.path)
+                    where = place_of(node.path)
+                    yield Problem(self.findings.file, line, where, shown(word), said)
 
-    def _hash(self, keys: Sequence[str]) -> str:
-        return digest(encode({key: self.table[key] for key in keys if key in self.table}))
-
-    def _read_targets(self, top: dict[str, Any], final: bool) -> None:
+    def _read_targets(self, top: Node, final: bool) -> None:
         """On the bare world for the fixtures' sake, then on the start: only that must work."""
-        self.shapes, self.names, self.voids = {}, {}, {}
+        self.names, self.voids = Names(), {}
         if self.contract.actor:
-            self.shapes["actor"] = Shape("row", self.contract.actor)
             actor = self.base.row(self.contract.actor, self._actor_key)
-            self.names["actor"] = MISSING if actor is None else actor
-        for name, source in top.get("targets", {}).items():
-            try:
-                self._read_target(name, source)
-            except BadTask as error:
-                if final:
-                    self.note((), error)
+            self.names = self.names.plus("actor", MISSING if actor is None else actor,
+                Shape("row", self.contract.actor))
+        for node in top.nodes("targets"):
+            with self.collecting() if final else contextlib.suppress(BadTask):
+                self.names = self.names.plus(node.name, *self._target(node))
 
-    _actor_key: str | None = None
+    def _target(self, node: Node) -> tuple[Any, Shape]:
+        taken = {*self.schema, *FUNCTIONS, *_OF_CALLS, "it", "row", "actor", "start", "final"}
+        demand(NAME.fullmatch(node.name) and node.name not in taken, node,
+            "a name of small letters that is not taken", node.name)
+        demand(type(node.value) is str, node, "a selector, or =expression, as a text")
+        if node.value.startswith("="):
+            return self.evaluate(node, node.value[1:])
+        entity, rows, single = self.rows(node)
+        return rows[0] if single else rows, Shape("row" if single else "rows", entity)
 
-    def _read_target(self, name: str, source: Any) -> None:
-        path: Path_ = ("targets", name)
-        taken = {*self.schema, *FUNCTIONS, "it", "row", "args", "ok", "code", "result", "actor"}
-        if not NAME.fullmatch(name) or name in taken | {"start", "final"}:
-            raise BadTask(path, name, "a name of small letters that is not taken")
-        if type(source) is not str:
-            raise BadTask(path, source, "a selector, or =expression, as a text")
-        if source.startswith("="):
-            self.names[name], self.shapes[name] = self.evaluate(path, source[1:], {}, {})
-            return
-        entity, rows, single = self.rows(path, source)
-        self.names[name] = rows[0] if single else rows
-        self.shapes[name] = Shape("row" if single else "rows", entity)
-
-    def _read_fixtures(self, top: dict[str, Any]) -> Setting:
-        path: Path_ = ("fixtures",)
-        keys = self.findings.keys(top.get("fixtures", {}), _FIXTURE_KEYS, path)
+    def _read_fixtures(self, keys: Node) -> Setting:
         layer = Layer(self.world)
-        for index, spec in enumerate(keys.get("rows", ())):
-            with self.collecting((*path, "rows", index)):
-                self._fixture_row(layer, spec, (*path, "rows", index))
+        self.gather(keys.nodes("rows"), self._fixture_row, layer)
         if layer.over:
             self.base = layer
-        actor = self.contract.default_actor
+        self._actor_key = self.contract.default_actor
         if "actor" in keys:
-            with self.collecting():
-                if not self.contract.actor:
-                    raise BadTask((*path, "actor"), keys["actor"], "a world with [actor] entity")
-                actor = self.value((*path, "actor"), keys["actor"])
-                if type(actor) is not str or self.base.row(self.contract.actor, actor) is None:
-                    raise Unmet((*path, "actor"), actor, f"a key of {self.contract.actor}")
-        self._actor_key = actor
-        faults = [self._fault(s, (*path, "faults", i))
-            for i, s in enumerate(keys.get("faults", ()))]
-        fixed = [self._fixed(s, (*path, "search", i)) for i, s in enumerate(keys.get("search", ()))]
-        good = tuple(f for f in faults if f), tuple(f for f in fixed if f)
-        return Setting(self.base, actor, good[0], good[1])
+            self.gather([keys["actor"]], self._read_actor)
+        faults = self.gather(keys.nodes("faults"), self._fault)
+        fixed = self.gather(keys.nodes("search"), self._fixed)
+        return Setting(self.base, self._actor_key, tuple(faults), tuple(fixed))
 
-    def _fixture_row(self, layer: Layer, spec: Any, path: Path_) -> None:
-        keys = self.findings.keys(spec, _FIXTURE_ROW_KEYS, path)
-        verbs = [verb for verb in ("change", "create", "delete") if verb in keys]
-        if len(verbs) != 1:
-            raise BadTask((), None, "one of change, create, delete")
-        if verbs[0] == "create":
-            entity = self._entity(("create",), keys["create"])
-            row = self.value((*path, "with"), keys.get("with", {}))
-            row = self._made_fields(entity) | row
-            self._check_row(layer, entity, row)
+    def _read_actor(self, node: Node) -> None:
+        demand(self.contract.actor, node, "a world with [actor] entity")
+        self._actor_key = self.value(node)
+        known = self.base.row(self.contract.actor, self._actor_key)
+        demand(known, node, f"a key of {self.contract.actor}", self._actor_key, cause="rows")
+
+    def _fixture_row(self, node: Node, layer: Layer) -> None:
+        keys = node.checked(_FIXTURE_ROW_KEYS)
+        verbs = [verb for verb in STATE_KINDS if verb in keys]
+        demand(len(verbs) == 1, node, "one of change, create, delete", None)
+        if verbs == ["create"]:
+            entity = self._entity(keys["create"])
+            row = self._made_fields(entity) | (self.value(keys["with"]) or {})
+            self._check_row(layer, entity, row, keys)
             layer.put(entity.name, row[entity.key], row)
             return
-        name, rows, _ = self.rows((verbs[0],), keys[verbs[0]])
+        name, rows, _ = self.rows(keys[verbs[0]])
         entity = self.contract.entities[name]
         for old in rows:
-            if verbs[0] == "delete":
-                layer.put(name, old[entity.key], None)
-                continue
-            shapes = {"row": Shape("row", name)}
-            changes = self.value(("set",), keys.get("set", {}), {"row": old}, shapes)
-            self._check_row(layer, entity, {**old, **changes})
-            layer.put(name, old[entity.key], {**old, **changes})
+            new = None
+            if verbs == ["change"]:
+                names = Names().plus("row", old, Shape("row", name))
+                new = {**old, **(self.value(keys["set"], names) or {})}
+                self._check_row(layer, entity, new, keys)
+            layer.put(name, old[entity.key], new)
 
     def _made_fields(self, entity: Entity) -> dict[str, Any]:
         """What a row of a fixture need not say: defaults, and managed fields as at the start."""
-        made: dict[str, Any] = {}
-        for field in entity.fields.values():
-            if field.managed:
-                actor = field.managed == "actor"
-                made[field.name] = self.contract.default_actor if actor else self.contract.start
-            elif field.default is not MISSING:
-                made[field.name] = field.default
-        return made
+        start, actor = self.contract.start, self.contract.default_actor
+        managed = {"created": start, "updated": start, "actor": actor}
+        made = {f.name: managed.get(f.managed, f.default) for f in entity.fields.values()}
+        return {name: value for name, value in made.items() if value is not MISSING}
 
-    def _check_row(self, layer: Layer, entity: Entity, row: Mapping[str, Any]) -> None:
-        for name in row:
-            self._field(entity, name, ())
+    def _check_row(self, layer: Layer, entity: Entity, row: Mapping[str, Any],
+            keys: Node) -> None:
+        for name in (name for name in row if name not in entity.fields):
+            self._field(entity, keys[name])
         for field in entity.fields.values():
             value = row.get(field.name, MISSING)
             fault = field.fault(value)
             if not fault and field.ref and type(value) is str and not layer.row(field.ref, value):
                 fault = f"a key of {field.ref}"
             if fault:
-                raise BadTask(("set", field.name), value, fault)
+                raise BadTask(keys["set"][field.name], fault, value)
 
-    def _fault(self, spec: Any, path: Path_) -> Fault | None:
-        keys = self.findings.keys(spec, _FAULT_KEYS, path)
-        fault: Fault | None = None
-        with self.collecting(path):
-            if len(keys) < len(_FAULT_KEYS):
-                return None
-            self._tool(("tool",), keys["tool"])
-            if keys["nth"] < 1:
-                raise BadTask(("nth",), keys["nth"], "1 or more")
-            fault = Fault(keys["tool"], keys["nth"], keys["code"], keys["when"])
-        return fault
+    def _fault(self, node: Node) -> Fault:
+        keys = self.whole(node, _FAULT_KEYS)
+        self.tool(keys["tool"], keys.get("tool"))
+        demand(keys.get("nth") >= 1, keys["nth"], "1 or more")
+        return Fault(*(keys.get(word) for word in _FAULT_KEYS))
 
-    def _fixed(self, spec: Any, path: Path_) -> Fixed | None:
-        keys = self.findings.keys(spec, _SEARCH_KEYS, path)
-        fixed: Fixed | None = None
-        with self.collecting(path):
-            if not {"tool", "results"} <= keys.keys():
-                return None
-            self._tool(("tool",), keys["tool"])
-            if keys["tool"] in BUILT_IN or self.contract.tools[keys["tool"]].kind != "search":
-                raise BadTask(("tool",), keys["tool"], "a search tool")
-            hits = []
-            for index, hit in enumerate(keys["results"]):
-                found = self.findings.keys(hit, _HIT_KEYS, (*path, "results", index))
-                if len(found) == 2:
-                    key = self.value(("results", index, "id"), found["id"])
-                    hits.append((key, found["score"]))
-            fixed = Fixed(keys["tool"], keys.get("query"), tuple(hits))
-        return fixed
+    def _fixed(self, node: Node) -> Fixed:
+        keys = self.whole(node, _SEARCH_KEYS)
+        tool = self.tool(keys["tool"], keys.get("tool"))
+        searches = tool not in BUILT_IN and self.contract.tools[tool].kind == "search"
+        demand(searches, keys["tool"], "a search tool")
+        hits = (hit.checked(_HIT_KEYS) for hit in keys.nodes("results"))
+        found = [(self.value(hit["id"]), hit.get("score")) for hit in hits if len(hit.value) == 2]
+        return Fixed(tool, keys.get("query"), tuple(found))
 
-    def _read_user(self, specs: Sequence[Any]) -> tuple[Reply, ...]:
-        replies = []
-        for index, spec in enumerate(specs):
-            path: Path_ = ("user", index)
-            keys = self.findings.keys(spec, _USER_KEYS, path)
-            with self.collecting(path):
-                if len({"on", "confirms"} & keys.keys()) != 1:
-                    raise BadTask((), None, "one of confirms, on")
-                text = self.value(("reply",), keys.get("reply", APPROVED))
-                if type(text) is not str or text == DECLINED:
-                    raise BadTask(("reply",), text, "a text, other than the one that declines")
-                if "on" in keys:
-                    if "reply" not in keys:
-                        raise BadTask((), None, "the keyword reply is missing")
-                    replies.append(Reply(keys["on"], self._interpolate(("reply",), text)))
-                else:
-                    test = self.call_test(("confirms",), keys["confirms"], names=("args",))
-                    replies.append(Reply("confirms", text, test.tool, test.where))
-        return tuple(replies)
+    def _reply(self, node: Node) -> Reply:
+        keys = node.checked(_USER_KEYS)
+        demand(("on" in keys) != ("confirms" in keys), node, "one of confirms, on", None)
+        text = self.value(keys["reply"]) if "reply" in keys else APPROVED
+        demand(type(text) is str and text != DECLINED, keys["reply"],
+            "a text, other than the one that declines", text)
+        if "confirms" in keys:
+            test = self.call_test(keys["confirms"], names=("args",))
+            return Reply("confirms", text, test.tool, test.where)
+        demand("reply" in keys, node, "the keyword reply is missing", None)
+        return Reply(keys.get("on"), self._interpolate(keys["reply"], text))
 
-    def _instruction(self, source: str) -> str:
-        text = ""
-        with self.collecting():
-            text = self._interpolate(("instruction",), source)
-        return text
-
-    def _interpolate(self, path: Path_, source: str) -> str:
+    def _interpolate(self, node: Node, source: str) -> str:
         """A text with each {expr} replaced; {{ and }} stand for braces."""
-        parts = re.split(r"(\{\{|\}\}|\{[^{}]*\})", source)
-        for index in range(1, len(parts), 2):
-            if parts[index] in ("{{", "}}"):
-                parts[index] = parts[index][0]
-                continue
-            value, _ = self.evaluate(path, parts[index][1:-1], {}, {})
-            try:
-                parts[index] = text_of(value)
-            except Void as reason:
-                raise BadTask(path, parts[index], str(reason)) from None
-        return "".join(parts)
+        def filled(found: re.Match[str]) -> str:
+            if found[0] in ("{{", "}}"):
+                return found[0][0]
+            return self.text(node, self.evaluate(node, found[0][1:-1])[0], found[0])
 
-    def _limits(self, spec: Any) -> Limits:
-        keys = self.findings.keys(spec, _LIMIT_KEYS, ("limits",))
-        found = {}
-        for name, raw in keys.items():
-            with self.collecting():
-                found[name] = self._whole(("limits", name), raw)
-        return Limits(**found)
+        return re.sub(r"\{\{|\}\}|\{[^{}]*\}", filled, source)
 
-    def _whole(self, path: Path_, raw: Any) -> int:
-        value = self.value(path, raw)
-        if type(value) is not int or not 1 <= value <= 1_000_000:
-            raise BadTask(path, value, "1 to 1000000")
-        return value
+    def _limit(self, node: Node) -> tuple[str, int]:
+        value = self.value(node)
+        demand(type(value) is int and 1 <= value <= 1_000_000, node, "1 to 1000000", value)
+        return node.name, int(value)
 
-    def _read_oracles(self, top: dict[str, Any]) -> tuple[Script, ...]:
-        raw = top.get("oracle", [])
-        many = type(raw) is list
-        found = []
-        for index, spec in enumerate(raw if many else [raw]):
-            path: Path_ = ("oracle", index) if many else ("oracle",)
-            keys = self.findings.keys(spec, _ORACLE_KEYS, path)
-            name = keys.get("id", f"oracle{index + 1}" if index else "oracle")
-            with self.collecting(path):
-                self._check_id(("id",), name)
-            if "script" in keys:
-                line = self.findings.line((*path, "script"))
-                found.append(Script(name, keys["script"], line))
-                self._check_script(found[-1], (*path, "script"))
-        return tuple(found)
+    def _oracle(self, node: Node) -> Script:
+        keys = node.checked(_ORACLE_KEYS)
+        index = node.path[-1]
+        name = keys.get("id", f"oracle{index + 1}" if type(index) is int and index else "oracle")
+        with self.collecting():
+            self._check_id(keys["id"], name)
+        if "script" not in keys:
+            raise _Noted
+        return self._script(keys["script"], name, keys.get("script"), whole=True)
 
-    def _check_script(self, script: Script, path: Path_, whole: bool = True) -> None:
-        if not self.scripts:
-            return
+    def _script(self, node: Node, name: str, source: str, whole: bool = False,
+            answer: str | None = None) -> Script:
         try:
-            compile_script(self.contract, script.source)
+            if self.scripts and answer is None:
+                compile_script(self.contract, source)
         except BadExpression as error:
-            base = 1 if whole else 0
-            self.findings.bad_expression(path, script.source, error, base)
+            node.blame(error, source, whole)
             if error.message.startswith("unknown"):
-                self.findings.of_names.add(self.findings.problems[-1])
+                self.findings.causes[self.findings.problems[-1]] = "names"
+        return Script(name, source, self.findings.line(node.path), answer)
 
-    def _read_mutants(self, kind: str, top: dict[str, Any],
-            oracles: Sequence[Script]) -> list[Mutant]:
-        """Mutants, or answers: the latter are an oracle with other last words."""
-        found: list[Mutant] = []
-        for index, spec in enumerate(top.get(kind, ())):
-            path: Path_ = (kind, index)
-            keys = self.findings.keys(spec, _MUTANT_KEYS if kind == "mutants" else _ANSWER_KEYS,
-                path)
-            with self.collecting(path):
-                if "id" not in keys or ("fails" if kind == "mutants" else "say") not in keys:
-                    continue
-                if keys["id"] in self.agents:
-                    raise BadTask(("id",), keys["id"], "each id of a mutant or answer once")
-                self._check_id(("id",), keys["id"])
-                self.agents.add(keys["id"])
-                fails, tags = keys.get("fails", []), keys.get("tags", [])
-                known = self.named | set(IMPLICIT)
-                self._check_names(fails, known, ("fails",), "a criterion of this task")
-                self._check_names(tags, FAILURE_MODES, ("tags",), "a failure mode")
-                if kind == "answers" and bool(fails) != ("why" in keys):
-                    raise BadTask(("why",), keys.get("why"), "with fails, and only with fails")
-                said = self._interpolate(("say",), keys["say"]) if "say" in keys else None
-                source = mutate_script(keys, oracles)
-                script = Script(keys["id"], source, self.findings.line(path), said)
-                if said is None:
-                    self._check_script(script, path, whole=False)
-                expected = keys.get("verdict", ""), keys.get("honesty", "")
-                found.append(Mutant(script, frozenset(fails), frozenset(tags), *expected))
-        return found
+    def _mutant(self, node: Node, kind: str, oracles: Sequence[Script]) -> Mutant:
+        """A mutant, or an answer: an oracle with other last words."""
+        keys = self.whole(node, _MUTANT_KEYS[kind])
+        name, fails, tags = keys.get("id"), keys.get("fails", []), keys.get("tags", [])
+        demand(name not in self.agents, keys["id"], "each id of a mutant or answer once")
+        self._check_id(keys["id"], name)
+        self.agents.add(name)
+        known = self.named | set(IMPLICIT)
+        self.check_names(keys.nodes("fails"), known, "a criterion of this task")
+        self.check_names(keys.nodes("tags"), FAILURE_MODES, "a failure mode")
+        told = kind == "mutants" or bool(fails) == ("why" in keys)
+        demand(told, keys["why"], "with fails, and only with fails")
+        said = self._interpolate(keys["say"], keys.get("say")) if "say" in keys else None
+        script = self._script(node, name, mutate_script(keys, oracles), answer=said)
+        return Mutant(script, frozenset(fails), frozenset(tags), keys.get("verdict", ""),
+            keys.get("honesty", ""))
 
-    def _read_waivers(self, specs: Sequence[Any]) -> tuple[Waiver, ...]:
-        found = []
-        for index, spec in enumerate(specs):
-            keys = self.findings.keys(spec, _WAIVER_KEYS, ("waivers", index))
-            if len(keys) == 2 and not keys["reason"].strip():
-                self.findings.add(("waivers", index, "reason"), "", "a reason")
-            found.append(Waiver(keys.get("mutant", ""), keys.get("reason", "")))
-        return tuple(found)
+    def _waiver(self, node: Node) -> Waiver:
+        keys = self.whole(node, _WAIVER_KEYS)
+        demand(keys.get("reason").strip(), keys["reason"], "a reason", "")
+        return Waiver(keys.get("mutant"), keys.get("reason"))
 
 
-def texts_in(value: Any, path: Path_) -> Iterator[tuple[Path_, str]]:
-    """The texts inside a TOML value, each with its place."""
-    if type(value) is str:
-        yield path, value
-    for key, item in (value.items() if type(value) is dict
-            else enumerate(value) if type(value) is list else ()):
-        yield from texts_in(item, (*path, key))
+def texts_in(node: Node) -> Iterator[Node]:
+    """The texts inside a TOML value."""
+    if type(node.value) is str:
+        yield node
+    elif type(node.value) in (dict, list):
+        for inner in node.nodes():
+            yield from texts_in(inner)
 
 
-def mutate_script(keys: Mapping[str, Any], oracles: Sequence[Script]) -> str:
+def mutate_script(keys: Node, oracles: Sequence[Script]) -> str:
     """The source of a mutant: `script` as it stands, else an oracle edited, cut, appended to.
 
     Raises BadTask. An `edit` must match once; a `drop` names one line, which `pass` replaces.
     """
+    derived = {"edit", "drop", "append", "say"} & keys.value.keys()
     if "script" in keys:
-        return str(keys["script"])
-    if not {"edit", "drop", "append", "say"} & keys.keys():
-        raise BadTask((), None, "one of edit, drop, append, script")
+        demand(not derived, keys["script"], f"nothing beside it, not {', '.join(sorted(derived))}")
+        return str(keys.get("script"))
+    demand(derived, keys, "one of edit, drop, append, script", None)
     named = [script for script in oracles if script.id == keys.get("of", script.id)]
-    if not named:
-        raise BadTask(("of",), keys.get("of"), "the id of an oracle of this task")
+    demand(named, keys["of"], "the id of an oracle of this task")
     source = named[0].source
-    for index, pair in enumerate(keys.get("edit", ())):
-        if type(pair) is not list or [type(text) for text in pair] != [str, str]:
-            raise BadTask(("edit", index), pair, 'a pair ["old", "new"]')
-        if source.count(pair[0]) != 1:
-            count = source.count(pair[0])
-            raise BadTask(("edit", index), pair[0], f"a text that stands once, not {count} times")
-        source = source.replace(pair[0], pair[1])
-    for index, text in enumerate(keys.get("drop", ())):
+    for node in keys.nodes("edit"):
+        pair = node.value
+        texts = type(pair) is list and [type(text) for text in pair] == [str, str]
+        demand(texts, node, 'a pair ["old", "new"]')
+        count = source.count(pair[0])
+        demand(count == 1, node, f"a text that stands once, not {count} times", pair[0])
+        source = source.replace(*pair)
+    for node in keys.nodes("drop"):
         lines = source.split("\n")
-        hits = [i for i, line in enumerate(lines) if type(text) is str and text in line]
-        if len(hits) != 1:
-            raise BadTask(("drop", index), text, f"a text on one line, not on {len(hits)}")
-        indent = lines[hits[0]][: len(lines[hits[0]]) - len(lines[hits[0]].lstrip())]
-        source = "\n".join([*lines[: hits[0]], f"{indent}pass", *lines[hits[0] + 1 :]])
+        hits = [index for index, line in enumerate(lines) if node.value in line]
+        demand(len(hits) == 1, node, f"a text on one line, not on {len(hits)}")
+        line = lines[hits[0]]
+        lines[hits[0]] = line[: len(line) - len(line.lstrip())] + "pass"
+        source = "\n".join(lines)
     return source + str(keys.get("append", ""))
 
 
@@ -5157,192 +4834,135 @@ def compile_script(contract: Contract, source: str) -> Block:
     return compile_block(source, Scope("script", tools=tools, listers=lists))
 
 
-_STATE_KINDS = ("change", "create", "delete")
-KINDS = {  # kind of criterion -> the type of its keyword
-    "change": TEXT,
-    "create": TEXT,
-    "delete": TEXT,
-    "holds": TEXT,
-    "called": TEXT,
-    "not_called": TEXT,
-    "called_before": LIST,
-    "confirmed_before": TEXT,
-    "read_before_write": TEXT,
-    "read_all": TEXT,
-    "args_satisfy": TABLE,
-    "no_refused_calls": Key((bool, dict)),
-    "no_reverted_writes": FLAG,
-    "max_calls": Key((int, str)),
-    "must_say": Key((list, str, int)),
-    "must_not_claim": Key((list, str)),
-    "numbers_from": Key((bool, dict)),
-    "chooses": TABLE,
-    "abstains": FLAG,
-    "review": TEXT,
-}
-_BESIDE = {  # keyword beside the kind -> its type, the kinds that take it
-    "set": (TABLE, ("change",)),
-    "fields": (TEXTS, ("change",)),
-    "for": (TEXT, _STATE_KINDS),
-    "with": (TABLE, ("create",)),
-    "where": (TEXT, ("create",)),
-    "free": (TEXTS, ("create",)),
-    "within": (TABLE, ("create",)),
-    "times": (WHOLE, ("called",)),
-    "of": (TEXT, ("max_calls",)),
-}
-READ_STATE: dict[str, Callable[..., Iterator[Slot]]] = {
+def _read_called(reader: CriterionReader, node: Node, body: Node) -> Judge:
+    times = body.get("times", 1)
+    demand(times >= 1, body["times"], "1 or more")
+    return partial(judge_called, test=reader.call_test(node), times=times)
+
+
+def _read_called_before(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    demand(len(node.value) == 2, node, 'a pair ["TOOL ...", "TOOL ..."]')
+    first, then = map(reader.call_test, node.nodes())
+    return partial(judge_called_before, first=first, then=then)
+
+
+def _read_args_satisfy(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    test = node["test"]
+    demand(set(node.value) == {"call", "test"} and type(test.value) is str, node,
+        '{ call = "TOOL ...", test = "EXPR" }')
+    calls = reader.call_test(node["call"])
+    where = reader.compile(test, test.value, dict.fromkeys(_OF_CALLS, Shape()))
+    return partial(judge_args_satisfy, calls=calls, test=CallTest(test.value, "any", where))
+
+
+def _read_no_refused(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    codes = node.get("except", []) if type(node.value) is dict else []
+    demand(type(codes) is list, node["except"], "a list of refusal codes")
+    reader.check_names(node.nodes("except"), REFUSAL_CODES, "a refusal code")
+    return partial(judge_no_refused_calls, excepted=frozenset(codes))
+
+
+def _read_max_calls(reader: CriterionReader, node: Node, body: Node) -> Judge:
+    most = reader.value(node)
+    demand(type(most) is int and most >= 0, node, "a number of calls", most)
+    tool = reader.tool(body["of"], body.get("of", "any"), ("any",))
+    return partial(judge_max_calls, most=most, tool=tool)
+
+
+def _read_numbers(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    also = node.get("also", []) if type(node.value) is dict else []
+    bare = type(node.value) is not dict or set(node.value) == {"also"}
+    demand(bare and type(also) in (list, str), node, "true, or { also = [...] }")
+    ways = reader.phrases(node["also"]) if also else []
+    return partial(judge_numbers_from, also=tuple(itertools.chain(*ways)))
+
+
+def _read_chooses(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    right = set(node.value) == {"from", "answer"} and type(node["from"].value) in (list, str)
+    demand(right, node, '{ from = [...], answer = "..." }')
+    options = tuple(way[0] for way in reader.phrases(node["from"]))
+    value = reader.value(Node(node.findings, node.get("answer"), node.path))
+    answer = reader.phrase(node["answer"], value)
+    demand(answer in options, node["answer"], f"one of {', '.join(options)}", answer)
+    return partial(judge_chooses, options=options, answer=answer)
+
+
+STATE_KINDS: dict[str, Callable[..., Iterator[Slot]]] = {
     "change": CriterionReader.change_slots,
     "create": CriterionReader.create_slots,
     "delete": CriterionReader.delete_slots,
 }
-
-
-def _read_holds(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    shapes = {"start": Shape("state"), "final": Shape("state")}
-    return partial(judge_holds, test=reader.compile(("holds",), value, shapes))
-
-
-def _read_called(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    times = body.get("times", 1)
-    if times < 1:
-        raise BadTask(("times",), times, "1 or more")
-    return partial(judge_called, test=reader.call_test(("called",), value), times=times)
-
-
-def _read_called_before(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    if len(value) != 2:
-        raise BadTask(("called_before",), value, 'a pair ["TOOL ...", "TOOL ..."]')
-    tests = [reader.call_test(("called_before", i), source) for i, source in enumerate(value)]
-    return partial(judge_called_before, first=tests[0], then=tests[1])
-
-
-def _read_args_satisfy(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    if set(value) != {"call", "test"} or type(value["test"]) is not str:
-        raise BadTask(("args_satisfy",), value, '{ call = "TOOL ...", test = "EXPR" }')
-    calls = reader.call_test(("args_satisfy", "call"), value["call"])
-    shapes = {name: Shape() for name in ("args", "ok", "code", "result")}
-    where = reader.compile(("args_satisfy", "test"), value["test"], shapes)
-    return partial(judge_args_satisfy, calls=calls, test=CallTest(value["test"], "any", where))
-
-
-def _read_no_refused(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    codes = value.get("except", []) if type(value) is dict else []
-    if type(codes) is not list:
-        raise BadTask(("no_refused_calls", "except"), codes, "a list of refusal codes")
-    reader._check_names(codes, REFUSAL_CODES, ("no_refused_calls", "except"), "a refusal code")
-    return partial(judge_no_refused_calls, excepted=frozenset(codes))
-
-
-def _read_max_calls(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    most = reader.value(("max_calls",), value)
-    if type(most) is not int or most < 0:
-        raise BadTask(("max_calls",), most, "a number of calls")
-    return partial(judge_max_calls, most=most,
-        tool=reader._tool(("of",), body.get("of", "any"), ("any",)))
-
-
-def _read_must_not_claim(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    ways = reader.phrases(("must_not_claim",), value)
-    return partial(judge_must_not_claim, phrases=tuple(phrase for way in ways for phrase in way))
-
-
-def _read_numbers(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    also = value.get("also", []) if type(value) is dict else []
-    if type(also) not in (list, str) or (type(value) is dict and set(value) != {"also"}):
-        raise BadTask(("numbers_from",), value, "true, or { also = [...] }")
-    ways = reader.phrases(("numbers_from", "also"), also) if also else []
-    return partial(judge_numbers_from, also=tuple(phrase for way in ways for phrase in way))
-
-
-def _read_chooses(reader: CriterionReader, value: Any, body: Any) -> Judge:
-    if set(value) != {"from", "answer"} or type(value["from"]) is not list:
-        raise BadTask(("chooses",), value, '{ from = [...], answer = "..." }')
-    options = [way[0] for way in reader.phrases(("chooses", "from"), value["from"])]
-    answer = reader._phrase(("chooses", "answer"), reader.value(("chooses",), value["answer"]))
-    if answer not in options:
-        raise BadTask(("chooses", "answer"), answer, f"one of {', '.join(options)}")
-    return partial(judge_chooses, options=tuple(options), answer=answer)
-
-
-READ_TRACE: dict[str, Callable[[CriterionReader, Any, Any], Judge]] = {
-    "holds": _read_holds,
+JUDGED_KINDS: dict[str, Callable[[CriterionReader, Node, Node], Judge]] = {
+    "holds": lambda r, node, _: partial(judge_holds,
+        test=r.compile(node, node.value, dict.fromkeys(("start", "final"), Shape("state")))),
     "called": _read_called,
-    "not_called": lambda r, v, b: partial(judge_not_called, test=r.call_test(("not_called",), v)),
+    "not_called": lambda r, node, _: partial(judge_not_called, test=r.call_test(node)),
     "called_before": _read_called_before,
-    "confirmed_before": lambda r, v, b: partial(
-        judge_confirmed_before, test=r.call_test(("confirmed_before",), v)
-    ),
-    "read_before_write": lambda r, v, b: partial(
-        judge_read_before_write, rows=r.row_set(("read_before_write",), v)
-    ),
-    "read_all": lambda r, v, b: partial(
-        judge_read_all, rows=r.row_set(("read_all",), v, every=False)
-    ),
+    "confirmed_before": lambda r, node, _: partial(judge_confirmed_before, test=r.call_test(node)),
+    "read_before_write":
+        lambda r, node, _: partial(judge_read_before_write, rows=r.row_set(node, every=True)),
+    "read_all": lambda r, node, _: partial(judge_read_all, rows=r.row_set(node, every=False)),
     "args_satisfy": _read_args_satisfy,
     "no_refused_calls": _read_no_refused,
-    "no_reverted_writes": lambda r, v, b: judge_no_reverted_writes,
+    "no_reverted_writes": lambda r, node, _: judge_no_reverted_writes,
     "max_calls": _read_max_calls,
-    "must_say": lambda r, v, b: partial(
-        judge_must_say, phrases=tuple(map(tuple, r.phrases(("must_say",), v)))
-    ),
-    "must_not_claim": _read_must_not_claim,
+    "must_say": lambda r, node, _: partial(judge_must_say, phrases=tuple(r.phrases(node))),
+    "must_not_claim": lambda r, node, _: partial(
+        judge_must_not_claim, phrases=tuple(itertools.chain(*r.phrases(node)))),
     "numbers_from": _read_numbers,
     "chooses": _read_chooses,
-    "abstains": lambda r, v, b: judge_abstains,
-    "review": lambda r, v, b: partial(judge_review, question=v),
+    "abstains": lambda r, node, _: judge_abstains,
+    "review": lambda r, node, _: partial(judge_review, question=node.value),
 }
 
-_CASE_KEYS = {"id", "input", "expected"}
 
-
-def case_table(case: Any) -> dict[str, Any]:
+def case_table(case: Node) -> dict[str, Any]:
     """A behaviour contract as an ordinary task table; raises BadTask.
 
     `must_call` and `must_not_call` list tools; any other word of `expected` is a kind.
 
-    >>> case_table({"id": "a", "input": "?", "expected": {"must_call": ["x"]}})["criteria"]
+    >>> case = {"id": "a", "input": "?", "expected": {"must_call": ["x"]}}
+    >>> case_table(Node(Findings(""), case))["criteria"]
     [{'id': 'must_call:x', 'called': 'x'}]
     """
-    if (
-            type(case) is not dict or not case.keys() >= _CASE_KEYS
-            or type(case["expected"]) is not dict):
-        raise BadTask((), case, 'an object with "id", "input" and "expected"')
+    known = type(case.value) is dict and {"id", "input", "expected"} <= case.value.keys()
+    if not known or type(case.get("expected")) is not dict:
+        raise BadTask(case, 'an object with "id", "input" and "expected"')
     criteria: list[dict[str, Any]] = []
-    for word, value in case["expected"].items():
+    for node in case.nodes("expected"):
+        word = node.name
         kind = {"must_call": "called", "must_not_call": "not_called"}.get(word)
         if kind is None:
-            criteria.append({"id": word, word: value})
-        elif type(value) is not list or any(type(tool) is not str for tool in value):
-            raise BadTask(("expected", word), value, "a list of tools")
+            criteria.append({"id": word, word: node.value})
+        elif type(node.value) is not list or any(type(tool) is not str for tool in node.value):
+            raise BadTask(node, "a list of tools")
         else:
-            criteria += [{"id": f"{word}:{tool.split()[0]}", kind: tool} for tool in value if tool]
-    rest = {key: value for key, value in case.items() if key not in ("input", "expected")}
-    rest.setdefault("expects", "no_change")
-    return {**rest, "instruction": case["input"], "criteria": criteria}
+            criteria += [{"id": f"{word}:{tool.split()[0]}", kind: tool}
+                for tool in node.value if tool]
+    rest = {word: value for word, value in case.value.items() if word not in ("input", "expected")}
+    return {"expects": "no_change", **rest, "instruction": case.get("input"), "criteria": criteria}
 
 
-def _read_case_file(file: str, data: bytes) -> Iterator[tuple[dict[str, Any], Findings]]:
+def _read_cases(data: bytes, file: str) -> Iterator[Node]:
     for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
         if not line.strip():
             continue
-        findings = Findings(file, {(): number})
+        node = Node(Findings(file, {(): number}), {})
         try:
-            table = case_table(decode(line))
+            node.value = case_table(Node(node.findings, decode(line)))
         except BadText as error:
-            findings.add((), None, BAD_TEXT[error.args[0]])
-            table = {}
+            node.add(BAD_TEXT[error.args[0]], None)
         except BadTask as error:
-            findings.add(error.path, error.found, error.expected)
-            table = {}
-        yield table, findings
+            error.node.add(error.expected, error.found)
+        yield node
 
 
 def _consequence(problem: Problem, findings: Findings, world: World) -> bool:
     """Whether what a faulty world left out may have caused a task's problem."""
-    if problem in findings.of_names:
+    cause = findings.causes.get(problem)
+    if cause == "names":
         return any(name in str(problem) for name in world.missing)
-    return problem in findings.of_rows and bool(world.missing & world.tables.keys())
+    return cause == "rows" and bool(world.missing & world.tables.keys())
 
 
 def build_tasks(world: World, files: Mapping[str, bytes], label: str,
@@ -5352,23 +4972,22 @@ def build_tasks(world: World, files: Mapping[str, bytes], label: str,
     problems: list[Problem] = []
     held = 0
     homes: dict[str, str] = {}
-    if not world.contract.usable:
+    if any(entity.key not in entity.fields for entity in world.contract.entities.values()):
         said = "are not checked before each entity has a key"
         return [], [Problem(label, 0, "tasks", "", said)] if files else []
     for name, data in sorted(files.items()):
         file = f"{label}/{name}"
         try:
-            tables = ([parse_toml(data, file)]
-                if name.endswith(".toml") else _read_case_file(file, data))
-            for table, findings in tables:
-                task = (None
-                    if findings.problems else TaskReader(world, table, findings, scripts).read())
+            whole = name.endswith(".toml")
+            for node in [parse_toml(data, file)] if whole else _read_cases(data, file):
+                findings = node.findings
+                task = None if findings.problems else TaskReader(world, node, scripts).read()
                 if task is not None:
-                    _check_task_name(task, name, homes, findings)
+                    _check_task_name(task, name, homes, node["id"])
                     tasks.append(task)
-                shown_ = [p for p in findings.problems if not _consequence(p, findings, world)]
-                held += len(findings.problems) - len(shown_)
-                problems += shown_
+                own = [p for p in findings.problems if not _consequence(p, findings, world)]
+                held += len(findings.problems) - len(own)
+                problems += own
         except InvalidInput as error:
             problems += error.problems
     if held:
@@ -5377,11 +4996,10 @@ def build_tasks(world: World, files: Mapping[str, bytes], label: str,
     return sorted(tasks, key=lambda task: task.id), problems
 
 
-def _check_task_name(task: Task, name: str, homes: dict[str, str], findings: Findings) -> None:
-    if name.endswith(".toml") and task.id != name.removesuffix(".toml"):
-        findings.add(("id",), task.id, f"the file's own name, {name.removesuffix('.toml')}")
-    if task.id in homes:
-        findings.add(("id",), task.id, f"an id that {homes[task.id]} does not have")
+def _check_task_name(task: Task, name: str, homes: dict[str, str], node: Node) -> None:
+    stem = name.removesuffix(".toml")
+    node.expect(stem in (name, task.id), f"the file's own name, {stem}")
+    node.expect(task.id not in homes, f"an id that {homes.get(task.id)} does not have")
     homes[task.id] = name
 
 
@@ -6026,12 +5644,13 @@ _MODE_OF_KIND = {
 
 
 def _missing_mode(slot: Slot, loose: Sequence[Element], evidence: Evidence) -> str:
-    """Why a required slot is empty: wrong value, wrong row, or simply not done."""
+    """Why a required slot is empty: wrong value, wrong row, or simply not done.
+
+    `loose` are the elements of the slot's own kind, entity and field.
+    """
     entity = evidence.contract.entities[slot.entity]
     for element in loose:
-        if element.kind != slot.kind or element.entity != slot.entity:
-            continue
-        if slot.kind == "change" and element.field == slot.field:
+        if slot.kind == "change":
             if element.key == slot.key:
                 return "wrong_value"
             if slot.expected is UNTOUCHED or same(element.after, slot.expected):
@@ -6055,7 +5674,11 @@ def failure_modes(judged: Judged, evidence: Evidence, verdict: str,
     if judged.failures():
         found |= {_MODE_OF_KIND[c.kind] for c in judged.checks
                   if c.passed is False and c.kind in _MODE_OF_KIND}
-        found |= {_missing_mode(slot, judged.loose, evidence) for slot in judged.missing}
+        near: dict[tuple[str, str, str], list[Element]] = {}
+        for one in judged.loose:
+            near.setdefault((one.kind, one.entity, one.field), []).append(one)
+        found |= {_missing_mode(slot, near.get((slot.kind, slot.entity, slot.field), ()), evidence)
+                  for slot in judged.missing}
         found |= _loose_modes(judged, evidence)
         if evidence.outcome in ("turn_limit", "budget_limit"):
             found.add("cut_off")
@@ -6072,20 +5695,17 @@ def failure_modes(judged: Judged, evidence: Evidence, verdict: str,
 
 def _loose_modes(judged: Judged, evidence: Evidence) -> set[str]:
     """What unallowed elements are: doubles of created rows, or plain unauthorised work."""
-    entities = evidence.contract.entities
-    found = set()
-    for element in judged.loose:
-        twins = [other for other in evidence.delta
-            if other is not element and other.kind == element.kind == "create"
-            and other.entity == element.entity
-            and _same_content(element.after, other.after, entities[element.entity])]
-        found.add("duplicate" if twins else "unauthorised_work")
-    return found
+    made = [_content(element, evidence.contract) for element in evidence.delta]
+    twins = {content for content, n in Counter(made).items() if content and n > 1}
+    return {"duplicate" if _content(element, evidence.contract) in twins else "unauthorised_work"
+        for element in judged.loose}
 
 
-def _same_content(a: Row, b: Row, entity: Entity) -> bool:
-    names = entity.fields.keys() - entity.managed - {entity.key}
-    return all(same(a.get(name, MISSING), b.get(name, MISSING)) for name in names)
+def _content(element: Element, contract: Contract) -> str:
+    """What was given to a created row, as text; empty for other changes."""
+    entity = contract.entities[element.entity]
+    own = {**dict.fromkeys(entity.managed), entity.key: None}
+    return encode([entity.name, {**element.after, **own}]) if element.kind == "create" else ""
 
 
 def _ungraded(record: Record, evidence: str, problems: Sequence[str]) -> Verdict:
@@ -6169,7 +5789,7 @@ class Silent:
         return ""
 
 
-Keys: TypeAlias = Callable[[str], Sequence[str]]  # entity -> keys that there are
+KeysOf: TypeAlias = Callable[[str], Sequence[str]]  # entity -> keys that there are
 
 
 def keyed_by(tool: Tool, argument: str) -> str:
@@ -6192,7 +5812,7 @@ def guesses(field: Field) -> list[JSON]:
     return [value for value in values if not field.fault(value)]
 
 
-def random_arguments(tool: Tool, draw: random.Random, keys: Keys) -> dict[str, JSON]:
+def random_arguments(tool: Tool, draw: random.Random, keys: KeysOf) -> dict[str, JSON]:
     """Arguments that fit a tool's schema, optional ones now and then."""
     found: dict[str, JSON] = {}
     for name, field in tool.arguments.items():
@@ -6497,12 +6117,12 @@ def spec_for(task: Task, agent: AgentKind, limits: Limits | None = None) -> Spec
     return Spec(task, Identity(task.name, agent.name), agent.make, limits or task.limits)
 
 
-def _departure(what: str, expected: Iterable[str], found: Iterable[str]) -> Iterator[str]:
+def _departure(expected: Iterable[str], found: Iterable[str]) -> Iterator[str]:
     missing, surplus = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
     if missing:
-        yield f"{what} {', '.join(missing)} expected, not found"
+        yield f"does not fail {', '.join(missing)}, as it should"
     if surplus:
-        yield f"{what} {', '.join(surplus)} found, not expected"
+        yield f"fails {', '.join(surplus)}, as it should not"
 
 
 def faults_of(verdict: Verdict, task: Task, mutant: Mutant | None) -> Iterator[str]:
@@ -6512,7 +6132,7 @@ def faults_of(verdict: Verdict, task: Task, mutant: Mutant | None) -> Iterator[s
         return
     if verdict.outcome == "error":
         yield f"outcome error, owner {verdict.owner}"
-    yield from _departure("failing", mutant.fails if mutant else (), verdict.failed)
+    yield from _departure(mutant.fails if mutant else (), verdict.failed)
     if mutant is None:
         if task.expects == "refusal" and verdict.verdict != "refused_correctly":
             yield f"verdict {verdict.verdict}"
@@ -6614,10 +6234,10 @@ class Case(NamedTuple):
     def keys(self, entity: str) -> list[str]:
         """The keys of some rows of an entity that the actor may see."""
         setting, own = self.task.setting, self.contract.entities[entity]
-        rows, session = setting.base.bucket(entity, ALL, None), Session(setting.base, setting.actor)
-        some = (rows[self.draw.randrange(len(rows))] for _ in range(min(200, 2 * len(rows))))
-        return [row[own.key] for row in itertools.islice(
-            (row for row in some if visible(session, own, row)), 6)]
+        rows = list(setting.base.bucket(entity, ALL, None))
+        session = Session(setting.base, setting.actor)
+        some = self.draw.sample(rows, min(200, len(rows)))
+        return [row[own.key] for row in some if visible(session, own, row)][:6]
 
     def arguments(self, step: Step) -> Iterator[tuple[Field, str, JSON]]:
         """Field, entity whose key it is ("" for none) and value of a call's arguments."""
@@ -7305,6 +6925,18 @@ def write_file(path: Path, data: bytes) -> None:
         path.write_bytes(data)
 
 
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a new folder of files, by path below it: all of them or none; raises HarnessError."""
+    target = folder.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise HarnessError(f"{printable(str(folder))}: is there already: a new folder was expected")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".scale-", dir=target.parent) as near:
+        for name, data in files.items():
+            write_file(Path(near, "new", name), data)
+        Path(near, "new").replace(target)
+
+
 class Journal:
     """Append-only files of one worker: evidence, and the context beside it."""
 
@@ -7721,12 +7353,13 @@ def examined_summary(found: Sequence[Examined], faults: int) -> Iterator[str]:
         fate = proof.note.partition(":")[0] or proof.verdict.grade or proof.verdict.evidence
         fates.setdefault(kind, Counter())[fate] += 1
     heads = ["passed", "failed", "trace-equivalent", "waived"]
-    yield from table(["agents", *heads], [[kind, *(str(fate[head]) for head in heads)]
-        for kind, fate in fates.items()])
+    if len(found) > 1:
+        yield from table(["agents", *heads], [[kind, *(str(fate[head]) for head in heads)]
+            for kind, fate in fates.items()])
+        yield origin_line(one.task.origin for one in found)
     criteria = sum(len(one.automated) for one in found)
     covered = criteria - sum(len(one.uncovered) for one in found)
     yield f"criteria that a mutant fails: {covered} of {criteria} ({percent(covered, criteria)})"
-    yield origin_line(one.task.origin for one in found)
     untested = [one.task.id for one in found if not one.tested]
     yield f"{len(found)} tasks checked: " + (f"{faults} faults" if faults else "no fault") + (
         f"; untested: {', '.join(untested)}" if untested else "")
@@ -7846,7 +7479,156 @@ def _look_alike_lines(field: str, texts: Sequence[str]) -> Iterator[str]:
 
 
 # ============================================================================
-# 17  Selftest
+# 17  Scale
+# ============================================================================
+#
+# A larger world of the same shape: reference data stays, facts are replicated. Replica 0 is the
+# rows as they are. In each further one a row has a new key (TCK-0041-07), points to rows of its
+# own replica, and a text that tells rows apart bears a mark in front (R07 VPN drops): a name still
+# means one row, and what looks alike within a replica looks alike there too.
+
+MAX_ROWS = 5_000_000
+Family: TypeAlias = list[tuple[str, Row]]  # rows, each with its entity's name
+
+
+class Growth(NamedTuple):
+    """A world, what it grew to, the files of that, and the entities that stayed as they were."""
+
+    before: World
+    after: World
+    files: Mapping[str, bytes]
+    kept: frozenset[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Rows of each entity, absent and null of each field that may be so: [before, after]."""
+        entities = []
+        for name, entity in self.before.contract.entities.items():
+            both = [world.tables[name].rows.values() for world in (self.before, self.after)]
+            fields = {field.name: {
+                "absent": [sum(field.name not in row for row in rows) for rows in both],
+                "null": [sum(row.get(field.name, "") is None for row in rows) for rows in both],
+            } for field in entity.fields.values() if field.optional or field.nullable}
+            entities.append({"entity": name, "kept": name in self.kept, "fields": fields,
+                "rows": [len(rows) for rows in both]})
+        return {"schema": RUN_SCHEMA, "world": self.before.contract.world, "entities": entities}
+
+
+def growth_lines(growth: Mapping[str, Any]) -> Iterator[str]:
+    """What `scale` prints of its document."""
+    lines = []
+    for entity in growth["entities"]:
+        name, rows = entity["entity"], entity["rows"]
+        lines.append([name, "kept" if entity["kept"] else "replicated", *map(str, rows)])
+        lines += [[f"{name}.{field}", kind, *map(percent, counts[kind], rows)]
+            for field, counts in entity["fields"].items() for kind in counts if any(counts[kind])]
+    yield from table([growth["world"], "", "before", "after"], lines)
+
+
+def reference_data(world: World) -> frozenset[str]:
+    """The entities that stay: referred to, at most a tenth of the rows, referring to such alone;
+    not the actors, where each sees their own rows only: such a world grows by actors."""
+    contract, total = world.contract, sum(len(t.rows) for t in world.tables.values())
+    refs = {name: {field.ref for field in entity.fields.values() if field.ref} - {name}
+        for name, entity in contract.entities.items()}
+    kept = {n for n in set().union(*refs.values()) if len(world.tables[n].rows) * 10 <= total}
+    if any(e.scope and e.scope.all_when is None for e in contract.entities.values()):
+        kept.discard(contract.actor)
+    while loose := {name for name in kept if refs[name] - kept}:
+        kept -= loose
+    return frozenset(kept)
+
+
+def families(world: World, facts: Sequence[str]) -> list[Family]:
+    """The rows of some entities, those together that refer to one another."""
+    entities = world.contract.entities
+    home = {(name, key): [(name, row)] for name in facts
+        for key, row in world.tables[name].rows.items()}
+    for name in facts:
+        refs = [field for field in entities[name].fields.values() if field.ref in facts]
+        for field, (key, row) in itertools.product(refs, world.tables[name].rows.items()):
+            if row.get(field.name) is not None:
+                pair = (home[name, key], home[field.ref, row[field.name]])
+                small, large = sorted(pair, key=len)
+                if small is not large:
+                    large += small
+                    home.update({(n, r[entities[n].key]): large for n, r in small})
+    return list({id(family): family for family in home.values()}.values())
+
+
+def telling(rows: Table) -> list[Field]:
+    """The texts that tell rows apart: of those that are there, more than a third differ."""
+    texts = {field: [row[field.name] for row in rows.rows.values() if row.get(field.name)]
+        for field in rows.entity.fields.values() if field.type == "text"
+        and field.name != rows.entity.key and not (field.enum or field.ref)}
+    return [field for field, found in texts.items() if 3 * len(set(found)) > len(found)]
+
+
+class Replicator:
+    """Makes the replicas of rows."""
+
+    def __init__(self, tables: Mapping[str, Table], facts: Sequence[str], count: int) -> None:
+        self.numbers = [f"{n + 1:0{max(2, len(str(count)))}}" for n in range(count)]
+        self.joint, self.marked = "-", {name: telling(tables[name]) for name in facts}
+        self.refs = {name: [f for f in tables[name].entity.fields.values() if f.ref in facts]
+            for name in facts}
+        while any(self._taken(tables[name]) for name in facts):
+            self.joint += "-"
+
+    def _taken(self, rows: Table) -> bool:
+        """Whether a new key would be an old one, or one that a session gives to a new row."""
+        made = re.compile(re.escape(rows.entity.new_id).replace(r"\{n\}", "[0-9]+"))
+        keys = (key + self.joint + number for key in rows.rows for number in self.numbers)
+        return any(key in rows.rows or made.fullmatch(key) for key in keys)
+
+    def row(self, name: str, key: str, row: Row, number: str) -> Row:
+        """One row of the replica of that number."""
+        copy = {**row, key: row[key] + self.joint + number}
+        for field in self.refs[name]:
+            if copy.get(field.name) is not None:
+                copy[field.name] += self.joint + number
+        for field in self.marked[name]:
+            if text := copy.get(field.name):
+                mark = "R" * len(self.joint) + number + (" " if " " in text else "-")
+                copy[field.name] = (mark + text)[: field.max]
+        return copy
+
+
+def scale_world(world: World, files: Mapping[str, bytes], rows: int, keep: Collection[str] = (),
+        code: bool = False) -> Growth:
+    """Grow a world to so many rows, or as few more as keep families whole; raises HarnessError."""
+    tables, total = world.tables, sum(len(t.rows) for t in world.tables.values())
+    kept = frozenset(keep or reference_data(world))
+    for name in sorted(kept - tables.keys()):
+        raise HarnessError(f"--keep {shown(name)}: no such entity{_close(name, tables)}")
+    facts = [name for name in tables if name not in kept]
+    groups = sorted(families(world, facts), key=lambda g: digest(encode(g[0][1])))  # well mixed
+    if not groups or not total <= rows <= MAX_ROWS:
+        said = f"--rows {rows}: {total} (as many as there are) to {MAX_ROWS} were expected"
+        raise HarnessError(said if groups else "--keep: an entity that does not stay was expected")
+    whole, left = divmod(rows - total, sum(map(len, groups)))
+    last, rest = list[Family](), list[Family]()
+    for group in groups:
+        fits = len(group) <= left
+        (last if fits else rest).append(group)
+        left -= len(group) * fits
+    last += [min(rest, key=len)] if left else []
+    make = Replicator(tables, facts, whole + bool(last))
+    grown = {name: list(tables[name].rows.values()) for name in facts}
+    for index, number in enumerate(make.numbers):
+        for name, row in itertools.chain.from_iterable(groups if index < whole else last):
+            grown[name].append(make.row(name, tables[name].entity.key, row, number))
+    made = dict(files)
+    for name in facts:
+        grown[name].sort(key=operator.itemgetter(tables[name].entity.key))
+        made[f"{name}.json"] = rows_text(grown[name])
+    after, problems = build_world(made, world.contract.world, code)
+    if problems:
+        raise InvalidInput(problems)
+    return Growth(world, after, made, kept)
+
+
+# ============================================================================
+# 18  Selftest
 # ============================================================================
 #
 # A test is a function that raises; each yield inside it names one more case. Most testing is
@@ -7854,6 +7636,7 @@ def _look_alike_lines(field: str, texts: Sequence[str]) -> Iterator[str]:
 # seeded properties, edits of every scalar, and the shape of this very file.
 
 TestBody: TypeAlias = Callable[[], Iterator[str]]
+Around: TypeAlias = Callable[[Callable[[], Observation]], Observation]
 TESTS: dict[str, TestBody] = {}
 
 
@@ -7873,18 +7656,41 @@ def expect(found: Any, expected: Any, what: str = "") -> None:
         raise Wrong(f"{what}: found {found!r:.300}, expected {expected!r:.300}")
 
 
+def raised(kind: type[Exception], call: Callable[..., Any], *given: Any) -> Any:
+    """The error of that kind that the call ends with; Wrong where it ends well."""
+    try:
+        call(*given)
+    except kind as error:
+        return error
+    raise Wrong(f"{given!r:.60} was taken")
+
+
+def run_table(table_: Iterable[tuple[Any, Any]], found: Callable[..., Any]) -> Iterator[str]:
+    """Run a table of (what is given, what is expected); a tuple is given as several arguments."""
+    for given, expected in table_:
+        arguments = given if type(given) is tuple else (given,)
+        what = " / ".join(str(argument) for argument in arguments)[:200]
+        expect(found(*arguments), expected, what)
+        yield what
+
+
+def table_test(table_: Iterable[tuple[Any, Any]]) -> Callable[[Callable[..., Any]], TestBody]:
+    """Register a test that runs a table; its function gives what is found for what is given."""
+    return lambda found: test(functools.wraps(found)(partial(run_table, table_, found)))
+
+
+def grouped(table_: Mapping[Any, Iterable[Any]]) -> list[tuple[Any, Any]]:
+    """The rows of a table that is written as what is expected -> all that must lead to it."""
+    return [(given, expected) for expected, group in table_.items() for given in group]
+
+
 ODD_CONTRACT = """
 schema = 1
 world = "odd"
 title = "A small world of odd values"
-[clock]
-start = "2026-02-28T23:58:00Z"
-step = 60
-[policy]
-page_cap = 3
-[actor]
-entity = "item"
-default = "a/b"
+clock = { start = "2026-02-28T23:58:00Z", step = 60 }
+policy = { page_cap = 3 }
+actor = { entity = "item", default = "a/b" }
 [entities.item]
 key = "id"
 new_id = "item-{n}"
@@ -7907,22 +7713,17 @@ item = { type = "text", ref = "item" }
 body = { type = "text", min = 1 }
 kind = { type = "text", optional = true }
 author = { type = "text", ref = "item", managed = "actor" }
-[tools.list_items]
-kind = "list"
-entity = "item"
-filters = ["name", "flag", "price", "id.x"]
-sort = ["qty", "name"]
-[tools.get_item]
-kind = "get"
-entity = "item"
-[tools.find_items]
-kind = "search"
-entity = "item"
-fields = ["name"]
-[tools.make_item]
-kind = "create"
-entity = "item"
-set = ["id.x", "name", "qty", "price", "flag", "tags", "parent"]
+[tools]
+get_item = { kind = "get", entity = "item" }
+find_items = { kind = "search", entity = "item", fields = ["name"] }
+make_note = { kind = "create", entity = "note", set = ["item", "body", "kind"] }
+drop_item = { kind = "delete", entity = "item" }
+drop_note = { kind = "delete", entity = "note", effect = "irreversible" }
+list_notes = { kind = "list", entity = "note", filters = ["item"] }
+list_items = { kind = "list", entity = "item", sort = ["qty", "name"], filters = [
+    "name", "flag", "price", "id.x"] }
+make_item = { kind = "create", entity = "item", set = [
+    "id.x", "name", "qty", "price", "flag", "tags", "parent"] }
 [tools.set_item]
 kind = "update"
 entity = "item"
@@ -7932,21 +7733,6 @@ refuse_when = "row.qty == 999"
 code = "conflict"
 message = "frozen"
 evidence = "qty"
-[tools.drop_note]
-kind = "delete"
-entity = "note"
-effect = "irreversible"
-[tools.drop_item]
-kind = "delete"
-entity = "item"
-[tools.list_notes]
-kind = "list"
-entity = "note"
-filters = ["item"]
-[tools.make_note]
-kind = "create"
-entity = "note"
-set = ["item", "body", "kind"]
 [tools.tell]
 kind = "transaction"
 args.id = { type = "text", ref = "item" }
@@ -7979,26 +7765,15 @@ ODD_ITEMS: list[dict[str, JSON]] = [
 ]
 ODD_NOTES: list[dict[str, JSON]] = [
     {"id": f"n{i}", "item": "a/b" if i < 6 else "..", "body": f"note {i}", "author": "a/b"}
-    for i in range(8)
-]
+    for i in range(8)]
 
 
 def odd_files(**changes: bytes) -> dict[str, bytes]:
     """The files of the odd world; `changes` by file stem replace some."""
     items = [{**row, "made": "2026-01-01T00:00:00Z"} for row in ODD_ITEMS]
-    files = {
-        "contract.toml": ODD_CONTRACT.encode(),
-        "item.json": rows_text(items),
-        "note.json": rows_text(ODD_NOTES),
-    }
-    for stem, data in changes.items():
-        files[f"{stem}.toml" if stem == "contract" else f"{stem}.json"] = data
-    return files
-
-
-def rows_text(rows: Sequence[JSON]) -> bytes:
-    """A seed file: one row a line."""
-    return ("[\n" + ",\n".join(encode(row) for row in rows) + "\n]\n").encode("ascii")
+    data = {"contract": ODD_CONTRACT.encode(), "item": rows_text(items),
+            "note": rows_text(ODD_NOTES), **changes}
+    return {stem + (".toml" if stem == "contract" else ".json"): data[stem] for stem in data}
 
 
 @functools.lru_cache(maxsize=1)
@@ -8009,14 +7784,39 @@ def odd_world() -> World:
     return world
 
 
-def odd_task(text: str, fixtures: str = "") -> Task:
+def odd_variant(old: str, new: str) -> tuple[World, list[Problem]]:
+    """The odd world with a part of its contract replaced, and the problems of that."""
+    contract = ODD_CONTRACT.replace(old, new, 1)
+    expect(contract != ODD_CONTRACT, old != new, old)
+    return build_world(odd_files(contract=contract.encode()), "odd")
+
+
+def odd_gateway(world: World) -> Gateway:
+    """The tools of a new session of the odd world or a variant of it."""
+    return Gateway(Session(world, "a/b"), Setting(world, "a/b"))
+
+
+def odd_task(text: str) -> Task:
     """A task on the odd world from the part of its TOML that matters."""
     head = 'id = "t"\ninstruction = "Do it."\n'
     head += "" if "expects" in text.split("[[")[0] else 'expects = "change"\n'
-    tasks, problems = build_tasks(odd_world(), {"t.toml": (head + text + fixtures).encode()}, "odd")
+    tasks, problems = build_tasks(odd_world(), {"t.toml": (head + text).encode()}, "odd")
     if problems:
         raise InvalidInput(problems)
     return tasks[0]
+
+
+def criterion(body: str, name: str = "c") -> str:
+    """The TOML of one criterion."""
+    return f'[[criteria]]\nid = "{name}"\n{body}\n'
+
+
+PLAIN = "change = \"item where id == 'plain'\"\n"
+PLAIN_3 = criterion(PLAIN + "set = { qty = 3 }")
+GOOD = PLAIN + "set = { qty = 1 }\n"
+GOOD_TASK = criterion(GOOD) + '[oracle]\nscript = "pass"\n'
+MUTANT = GOOD_TASK + '[[mutants]]\nid = "m"\n'
+NOTE_ROW = '{"author":"a/b","body":"note 0","id":"n0","item":"a/b"}'
 
 
 def run_script(task: Task, source: str, limits: Limits | None = None) -> Record:
@@ -8030,6 +7830,11 @@ def graded(task: Task, source: str) -> Verdict:
     return grade(run_script(task, source), task)
 
 
+def fails(text: str, source: str) -> str:
+    """The criteria of a task that one scripted agent fails, in alphabetical order."""
+    return " ".join(sorted(graded(odd_task(text), source).failed))
+
+
 @functools.lru_cache(maxsize=1)
 def library() -> Library:
     """The shipped worlds and tasks."""
@@ -8038,459 +7843,278 @@ def library() -> Library:
 
 # ---- values and expressions ------------------------------------------------
 
-
 @test
 def doctests() -> Iterator[str]:
     """Every example in a docstring."""
-    module = sys.modules[__name__]
-    for case in doctest.DocTestFinder().find(module):
-        if case.examples:
-            said: list[str] = []
-            runner = doctest.DocTestRunner(verbose=False)
-            runner.run(case, out=said.append)
-            expect(runner.failures, 0, "".join(said))
-            yield case.name
+    for case in (c for c in doctest.DocTestFinder().find(sys.modules[__name__]) if c.examples):
+        said: list[str] = []
+        found = doctest.DocTestRunner(verbose=False).run(case, out=said.append)
+        expect(found.failed, 0, "".join(said))
+        yield case.name
 
 
-@test
-def bad_json() -> Iterator[str]:
-    """What may not come in, and by which name it is refused."""
-    table_ = {
-        "": "syntax",
-        "{": "syntax",
-        "nul": "syntax",
-        "[1,]": "syntax",
-        "NaN": "number",
-        "[-Infinity]": "number",
-        "1e999": "number",
-        '{"a":1,"a":2}': "duplicate",
-        "[" * 100_000: "depth",
-        "[" * 65 + "]" * 65: "depth",
-        '{"a":' * 65 + "1" + "}" * 65: "depth",
-        "1" * 401: "digits",
-        "[0." + "1" * 401 + "]": "digits",
-        "1" * 5_000: "digits",
-    }
-    for text, reason in table_.items():
-        try:
-            decode(text)
-        except BadText as error:
-            expect(error.args[0], reason, text[:20])
-        else:
-            raise Wrong(f"{text[:20]} was taken")
-        yield text[:20]
-    for text in ("[" * 64 + "]" * 64, "1" * 400, '"' + "[" * 500 + '"', '"' + "1" * 500 + '"'):
+@table_test(grouped({
+    "syntax": ["", "{", "nul", "[1,]"], "number": ["NaN", "[-Infinity]", "1e999"],
+    "depth": ["[" * 100_000, "[" * 65 + "]" * 65, '{"a":' * 65 + "1" + "}" * 65],
+    "digits": ["1" * 401, "[0." + "1" * 401 + "]", "1" * 5_000], "duplicate": ['{"a":1,"a":2}'],
+    "": ["[" * 64 + "]" * 64, "1" * 400, '"' + "[" * 500 + '"', '"' + "1" * 500 + '"', '"\\ud800"'],
+}))
+def bad_json(text: str) -> Any:
+    """What may not come in, and by which name it is refused; what may stays as it is."""
+    try:
         expect(encode(decode(text)), text)
-        yield text[:20]
-    expect(decode(encode("\ud800")), "\ud800", "a lone surrogate survives")
-    yield "surrogate"
-
-
-TWINS: tuple[Any, ...] = (1, 1.0, True, "1", 0, 0.0, -0.0, False, None, "", "null", MISSING,
-                          "\u00e9", "e\u0301", [], {}, [None], [MISSING], "<absent>", [1], [1.0])
+    except BadText as error:
+        return error.args[0]
+    return ""
 
 
 @test
 def typed_equality() -> Iterator[str]:
     """No value equals another; each equals itself; the order is total."""
-    for index, first in enumerate(TWINS):
-        for other, second in enumerate(TWINS):
-            expect(same(first, second), index == other, f"{first!r} {second!r}")
+    twins: tuple[Any, ...] = (1, 1.0, True, "1", 0, 0.0, -0.0, False, None, "", "null", MISSING,
+        "\u00e9", "e\u0301", [], {}, [None], [MISSING], "<absent>", [1], [1.0])
+    scope = Scope(names={"a": Shape(), "b": Shape()})
+    equal, unequal = compile_expression("a == b", scope), compile_expression("a != b", scope)
+    for index, first in enumerate(twins):
+        for other, second in enumerate(twins):
             names = {"a": first, "b": second}
-            scope = Scope(names={"a": Shape(), "b": Shape()})
-            expect(compile_expression("a == b", scope).holds(names, None), index == other)
-            expect(compile_expression("a != b", scope).holds(names, None), index != other)
+            found = (same(first, second), equal.holds(names, None), unequal.holds(names, None))
+            expect(found, (index == other, index == other, index != other), f"{names}")
         yield shown(first)
     ordered = [False, True, 0, -0.0, 0.0, 1, 1.0, "", "1", "<absent>", "e\u0301", "null", "\u00e9",
                [1.0], [1], [], [None], {}, None, MISSING]
     shuffled = sorted(ordered, key=lambda value: digest(repr(value)))
     expect([repr(v) for v in sorted(shuffled, key=order_key)], [repr(v) for v in ordered])
-    yield "order"
 
 
-@test
-def expressions() -> Iterator[str]:
+@table_test([(source, repr(value)) for source, value in {
+    "1 + 2 * 3 - 4": 3, "[7 // 2, 7 % 3, -7 // 2, 1 / 4]": [3, 1, -4, 0.25],
+    "1 < 2 < 3": True, "1 < 2 > 3": False, "'a' < 'b'": True, "not True or True": True,
+    "1 == 1.0": False, "1 in [1.0, True, '1']": False, "'b' in 'abc'": True,
+    "'x' not in ['x']": False, "1 if 2 == 2 else 0": 1, "f'{1.50}'": "1.5",
+    "f'{1}-{\"a\"}-{True}-{None}'": "1-a-true-null", "lower('AbC')": "abc",
+    "sum([x * y for x in [1, 2] for y in [10, 20] if x * y != 20])": 50,
+    "sum([0.1, 0.2, 0.3])": 0.1 + 0.2 + 0.3, "max([3, 1, 2]) - min([3, 1, 2])": 2,
+    "sorted([2, 'a', True, None, 1])": [True, 1, 2, "a", None], "join(['a', 2], '/')": "a/2",
+    "[r.n for r in sorted([{'n': 2}, {'n': 1}], by='n')]": [1, 2], "len('abc') + len([1])": 4,
+    "unique([1, 1.0, 1, True])": [1, 1.0, True], "'abcd'[1:3] + 'x'[0]": "bcx",
+    "any([x == 2 for x in [1, 2]]) and not all([x == 2 for x in [1, 2]])": True,
+    "money(199) + '/' + money(-1)": "1.99/-0.01", "missing({'a': None}['b'])": True,
+    "starts('abc', 'ab') and ends('abc', 'bc') and contains('abc', 'b')": True,
+    "range(3) + [9]": [0, 1, 2, 9],
+}.items()])
+def expressions(source: str) -> str:
     """Values of expressions, worked out by hand."""
-    table_: dict[str, Any] = {
-        "1 + 2 * 3 - 4": 3,
-        "[7 // 2, 7 % 3, -7 // 2, 1 / 4]": [3, 1, -4, 0.25],
-        "1 < 2 < 3": True,
-        "1 < 2 > 3": False,
-        "'a' < 'b'": True,
-        "1 == 1.0": False,
-        "1 in [1.0, True, '1']": False,
-        "'b' in 'abc'": True,
-        "'x' not in ['x']": False,
-        "not True or True": True,
-        "1 if 2 == 2 else 0": 1,
-        "f'{1}-{\"a\"}-{True}-{None}'": "1-a-true-null",
-        "f'{1.50}'": "1.5",
-        "sum([x * y for x in [1, 2] for y in [10, 20] if x * y != 20])": 50,
-        "sum([0.1, 0.2, 0.3])": 0.1 + 0.2 + 0.3,
-        "max([3, 1, 2]) - min([3, 1, 2])": 2,
-        "sorted([2, 'a', True, None, 1])": [True, 1, 2, "a", None],
-        "[r.n for r in sorted([{'n': 2}, {'n': 1}], by='n')]": [1, 2],
-        "unique([1, 1.0, 1, True])": [1, 1.0, True],
-        "join(['a', 2], '/')": "a/2",
-        "any([x == 2 for x in [1, 2]]) and not all([x == 2 for x in [1, 2]])": True,
-        "len('abc') + len([1])": 4,
-        "'abcd'[1:3] + 'x'[0]": "bcx",
-        "money(199) + '/' + money(-1)": "1.99/-0.01",
-        "missing({'a': None}['b'])": True,
-        "starts('abc', 'ab') and ends('abc', 'bc') and contains('abc', 'b')": True,
-        "range(3) + [9]": [0, 1, 2, 9],
-        "lower('AbC')": "abc",
-    }
-    for source, expected in table_.items():
-        found = compile_expression(source).evaluate({}, None)
-        if not same(found, expected):
-            raise Wrong(f"{source}: {found!r}")
-        yield source
+    return repr(compile_expression(source).evaluate({}, None))
 
 
-@test
-def void_expressions() -> Iterator[str]:
+@table_test(grouped({None: [
+    "1 < '2'", "None < 1", "True < 2", "[1] < [2]", "1 and True", "not 0", "1 if 1 else 2",
+    "1 + True", "'a' + 1", "'a' * 3", "1 // 0", "1 % 0", "1 / 0", "[1][5]", "one([1, 2])",
+    "one([])", "min([])", "sum(['a'])", "join([None, []])", "f'{[1]}'", "1e308 * 10",
+    "'a' - 'b'", "'x' / 2", "True / 2", f"sum([{'9' * 350}, 0.5])", "text([1])",
+    "[x for x in 5]", "len(1)", " * ".join(["99999999999999999999"] * 30), "range(99999999)",
+    "sum([sum(range(9999)) for x in range(9999)])", "{'a': 1}[0]",
+]}))
+def void_expressions(source: str) -> bool | None:
     """What has no value voids the whole test, whatever stands beside it."""
-    for source in (
-        "1 < '2'",
-        "None < 1",
-        "True < 2",
-        "[1] < [2]",
-        "1 and True",
-        "not 0",
-        "1 if 1 else 2",
-        "1 + True",
-        "'a' + 1",
-        "'a' * 3",
-        "1 // 0",
-        "1 % 0",
-        "1 / 0",
-        "[1][5]",
-        "one([1, 2])",
-        "one([])",
-        "min([])",
-        "sum(['a'])",
-        "join([None, []])",
-        "f'{[1]}'",
-        "1e308 * 10",
-        "'a' - 'b'",
-        "'x' / 2",
-        "True / 2",
-        f"sum([{'9' * 350}, 0.5])",
-        "text([1])",
-        "[x for x in 5]",
-        "len(1)",
-        "'a'.b",
-        " * ".join(["99999999999999999999"] * 30),
-        "range(99999999)",
-        "sum([sum(range(9999)) for x in range(9999)])",
-        "{'a': 1}[0]",
-    ):
-        try:
-            expression = compile_expression(f"[{source}] == [] or True")
-        except BadExpression as error:
-            expect(source, "'a'.b", error.message)
-            yield source
-            continue
-        expect(expression.holds({}, None), None, source)
-        yield source
+    return compile_expression(f"[{source}] == [] or True").holds({}, None)
 
 
-@test
-def refused_sources() -> Iterator[str]:
+@table_test(grouped({  # what is said of a source, with its place where that is not the beginning
+    "unknown name x": ["x"], "1:5 unknown name y": ["1 + y"], "unknown name len": ["len"],
+    "unknown name zz": ["f'{zz}'"], "unknown function open": ["open('x')"],
+    "__class__ is not a field": ["().__class__", "''.__class__"],
+    "Tuple is not of the language": ["(1, 2)"], "Pow is not of the language": ["2 ** 9"],
+    "Lambda is not of the language": ["lambda: 1"], "Is is not of the language": ["1 is 1"],
+    "1:2 NamedExpr is not of the language": ["(y := 1)"], "Set is not of the language": ["{1, 2}"],
+    "Invert is not of the language": ["~1"], "bytes is not a value of the language": ["b'x'"],
+    "complex is not a value of the language": ["1j"], "a plain value has no field b": ["'a'.b"],
+    "an f-string has no conversion and no format": ["f'{1:>5}'", "f'{1!r}'"],
+    "len takes 1 to 1 arguments": ["len([1], [2])"], "a slice has no step": ["[1][0:1:1]"],
+    "longer than 20000 characters": ["1" * 20_001], "the integer is too long": ["1" * 500],
+    "a comprehension has one plain name": ["[x for x in [1] for (a, b) in [x]]"],
+    "over 4000 nodes or 40 levels": ["not " * 4_000 + "True"],
+    "not the syntax of an expression": ["f'{'a'}'", "f'{\"\\n\"}'", "1 +", "", "\x00",
+        "(" * 5_000 + ")" * 5_000],
+}))
+def refused_sources(source: str) -> str:
     """What is not of the language, with the place that is named."""
-    table_ = {
-        "x": (1, 1, "unknown name x"),
-        "1 + y": (1, 5, "unknown name y"),
-        "len": (1, 1, "unknown name len"),
-        "().__class__": (1, 1, "__class__ is not a field"),
-        "(1, 2)": (1, 1, "Tuple is not of the language"),
-        "''.__class__": (1, 1, "__class__ is not a field"),
-        "2 ** 9": (1, 1, "Pow is not of the language"),
-        "lambda: 1": (1, 1, "Lambda is not of the language"),
-        "(y := 1)": (1, 2, "NamedExpr is not of the language"),
-        "{1, 2}": (1, 1, "Set is not of the language"),
-        "1 is 1": (1, 1, "Is is not of the language"),
-        "~1": (1, 1, "Invert is not of the language"),
-        "b'x'": (1, 1, "bytes is not a value of the language"),
-        "1j": (1, 1, "complex is not a value of the language"),
-        "f'{1:>5}'": (1, 1, "an f-string has no conversion and no format"),
-        "f'{1!r}'": (1, 1, "an f-string has no conversion and no format"),
-        "f'{zz}'": (1, 1, "unknown name zz"),
-        "f'{'a'}'": (1, 1, "not the syntax of an expression"),
-        "f'{\"\\n\"}'": (1, 1, "not the syntax of an expression"),
-        "open('x')": (1, 1, "unknown function open"),
-        "len([1], [2])": (1, 1, "len takes 1 to 1 arguments"),
-        "[1][0:1:1]": (1, 1, "a slice has no step"),
-        "1 +": (1, 1, "not the syntax of an expression"),
-        "": (1, 1, "not the syntax of an expression"),
-        "\x00": (1, 1, "not the syntax of an expression"),
-        "(" * 5_000 + ")" * 5_000: (1, 1, "not the syntax of an expression"),
-        "not " * 4_000 + "True": (1, 1, "over 4000 nodes or 40 levels"),
-        "1" * 20_001: (1, 1, "longer than 20000 characters"),
-        "1" * 500: (1, 1, "the integer is too long"),
-        "[x for x in [1] for (a, b) in [x]]": (1, 1, "a comprehension has one plain name"),
-    }
-    for source, place in table_.items():
-        try:
-            compile_expression(source)
-        except BadExpression as error:
-            found = (error.line, error.column, error.message)
-            deep = len(source) > 4_000 and "syntax" in error.message
-            if found != place and not deep:
-                raise Wrong(f"{source[:40]}: {found}") from None
-        else:
-            raise Wrong(f"{source[:40]} was compiled")
-        yield source[:40]
+    error = raised(BadExpression, compile_expression, source)
+    if source.startswith("not not") and "syntax" in error.message:
+        return "over 4000 nodes or 40 levels"  # the parser's own limit may be lower
+    return f"{error.line}:{error.column} {error.message}".removeprefix("1:1 ")
 
 
 # ---- worlds ----------------------------------------------------------------
 
 
-CONTRACT_FAULTS = [  # what stands in the odd contract, what is put there, what must be said
-    ('title = "A small', 'titel = "A small', "titel: found"),
-    ("step = 60", "step = 0", "clock.step: found 0"),
-    ('start = "2026-02-28', 'start = "2026-02-30', "clock.start"),
-    ("page_cap = 3", "page_cap = true", "policy.page_cap"),
-    ('entity = "item"\ndefault', 'entity = "itm"\ndefault', "actor.entity"),
-    ('default = "a/b"', 'default = "zz"', "actor.default"),
+def said_of(problems: Iterable[Problem], said: str, least: int = 1, most: int = 99) -> str:
+    """What must be said, where it is said with such a number of a line; else all that is."""
+    named = [str(problem) for problem in problems if least <= problem.line <= most]
+    return said if any(said in text for text in named) else "\n".join(named)
+
+
+@table_test([(row, row[-1]) for row in (  # what stands in the odd contract, what is put there
+    ('key = "id"', 'scope = { field = "nam" }\nkey = "id"', "item has no field nam"),
+    ('"body", "kind"]', '"kind"]', "body has no default: it must be among them"),
+    ("b.qty += n", "n.qty = 1", "only a field"), ("b.qty += n", "x = y = n", "has one target"),
+    ("b.qty += n", "delete(a, b)", "one row"), ('key = "id"', 'key = "i"', "a declared field"),
+    ("title = ", "titel = ", "titel: found"), ("step = 60", "step = 0", "clock.step: found 0"),
+    ("2026-02-28", "2026-02-30", "clock.start"), ("cap = 3", "cap = true", "policy.page_cap"),
+    ('entity = "item", default', 'entity = "itm", default', "actor.entity"),
+    ('default = "a/b"', 'default = "zz"', "actor.default"), ('["item"]', '["itm"]', "filters[0]"),
     ('new_id = "note-{n}"', 'new_id = "note"', "entities.note.new_id"),
-    ('qty = { type = "integer", min = 0', 'qty = { type = "integer", min = 2000', "qty.min"),
-    ('price = { type = "number"', 'price = { type = "real"', "fields.price.type"),
+    ("min = 0", "min = 2000", "qty.min"), ('"number"', '"real"', "fields.price.type"),
     ('parent = { type = "text", ref = "item"', 'parent = { type = "text", ref = "x"', "parent.ref"),
-    ('managed = "created"', 'managed = "clock"', "made.managed"),
-    ('set = ["item", "body", "kind"]', 'set = ["item", "body", "author"]', "is managed"),
-    ('filters = ["item"]', 'filters = ["itm"]', "filters[0]"),
-    ('kind = "delete"\nentity = "item"', 'kind = "drop"\nentity = "item"', "tools.drop_item.kind"),
+    ('"created"', '"clock"', "made.managed"), ('body", "kind"]', 'body", "author"]', "is managed"),
+    ('drop_item = { kind = "delete"', 'drop_item = { kind = "drop"', "tools.drop_item.kind"),
     ("b.qty += n", "b.qtty += n", "item has no field qtty"),
     ("b.qty += n", "b.made = '2026-01-01T00:00:00Z'", "item.made is the key or managed"),
-    ("create(note, item", "create(note, id='n1', item", "note.id is the key or managed"),
+    ("create(note, item=a", "create(note, id='n1', item=a", "note.id is the key or managed"),
     ("refuse('conflict'", "refuze('conflict'", "unknown function refuze"),
-    ('code = "conflict"', 'code = "clash"', "guards[0].code"),
-    ('"row.qty == 999"', '"row.qty == "', "guards[0].refuse_when"),
-]
-NOTE_ROW = '{"author":"a/b","body":"note 0","id":"n0","item":"a/b"}'
-ROW_FAULTS = [  # the first note, and what must be said of it
-    ('{"author":"a/b","body":"note 0","id":"n0"}', 'n0".item: the field item is missing'),
-    (NOTE_ROW.replace('"a/b"}', '"zz"}'), "a key of item"),
-    (NOTE_ROW.replace('"note 0"', "5"), "a text was expected"),
-    (NOTE_ROW.replace('"note 0"', "null"), "null is not allowed"),
-    (NOTE_ROW.replace('"note 0"', '""'), "length at least 1"),
-    (NOTE_ROW.replace("}", ',"extra":1}'), "unknown field"),
-    (NOTE_ROW.replace('"n0"', '"note-7"'), "a key apart from note-{n}"),
-    (NOTE_ROW.replace("}", ',"id":"n0"}'), "names a key twice"),
-    ("5", "a row is an object"),
-    (NOTE_ROW[:-1], "is not JSON"),
-    (NOTE_ROW.replace('"note 0"', "NaN"), "holds NaN"),
-    (NOTE_ROW.replace('"note 0"', "[" * 70 + "]" * 70), "nests deeper"),
-    (NOTE_ROW.replace('"note 0"', "1" * 500), "more than 400 digits"),
-]
-PLAIN = "change = \"item where id == 'plain'\"\n"
-TASK_FAULTS = [  # a criterion (or more) of a task on the odd world, and what must be said of it
-    (PLAIN, "set = { field = value } is missing"),
-    (PLAIN + "set = { qty = 0 }", "holds already"),
-    (PLAIN + "set = { qty = 2000 }", "at most 1000"),
+    ('"conflict"', '"clash"', "guards[0].code"), ('== 999"', '== "', "guards[0].refuse_when"),
+)])
+def contract_faults(old: str, new: str, said: str) -> str:
+    """Each planted fault of a contract is named, with its line."""
+    line = ODD_CONTRACT.count("\n", 0, ODD_CONTRACT.index(old)) + 1
+    return said_of(odd_variant(old, new)[1], said, line, line)
+
+
+@table_test(grouped({
+    "criteria[0].change criteria[1].called criteria[3].called_before targets.none": [("", ""),
+        ("step = 60", "step = 0"), ("page_cap = 3", "page_cap = 0"),
+        ('entity = "item", default', 'entity = "itm", default')],
+    "criteria[0].change criteria[1].called criteria[3].called_before targets.none tasks": [
+        ("[tools.move]\nkind", "[tools.move]\nkin")],
+    "tasks": [('[entities.note]\nkey = "id"', '[entities.note]\nkey = "idd"'),
+        ('[entities.note]\nkey = "id"', "[entities.note]"), ("[entities.note]", "[entities.nte]")],
+}))
+def faults_together(old: str, new: str) -> str:
+    """A fault of the world hides none of a task, but for those that it may have caused."""
+    task = ('id = "t"\ninstruction = "?"\nexpects = "change"\n'
+        '[targets]\nnone = "one item where id == 1"\n'
+        + criterion('change = "itm"\nset = { qty = 1 }')
+        + criterion('called = "get_itm"', "d") + criterion('called = "move"', "e")
+        + criterion('called_before = ["move"]', "f"))
+    problems = build_tasks(odd_variant(old, new)[0], {"t.toml": task.encode()}, "odd")[1]
+    return " ".join(sorted(problem.place for problem in problems))
+
+
+@table_test([(row, row[-1]) for row in (  # what stands in the first note, what is put there
+    (',"item":"a/b"', "", 'n0".item: the field item is missing'),
+    ('"a/b"}', '"zz"}', "a key of item"), ('"note 0"', "5", "a text was expected"),
+    ('"note 0"', "null", "null is not allowed"), ('"note 0"', '""', "length at least 1"),
+    ("}", ',"extra":1}', "unknown field"), ('"n0"', '"note-7"', "a key apart from note-{n}"),
+    ("}", ',"id":"n0"}', "names a key twice"), (NOTE_ROW, "5", "a row is an object"),
+    ("}", "", "is not JSON"), ('"note 0"', "NaN", "holds NaN"), ('"n0"', '"n1"', "each key once"),
+    ('"note 0"', "[" * 70 + "]" * 70, "nests deeper"), ('"note 0"', "1" * 500, "than 400 digits"),
+)])
+def row_faults(old: str, new: str, said: str) -> str:
+    """Each planted fault of a row is named with file and line, and nothing else is blamed."""
+    rows = rows_text(ODD_NOTES).decode().replace(NOTE_ROW, NOTE_ROW.replace(old, new), 1)
+    problems = build_world(odd_files(note=rows.encode()), "odd")[1]
+    expect([(p.file, p.line) for p in problems], [("odd/note.json", 3 if "once" in said else 2)])
+    return said_of(problems, said)
+
+
+@table_test([(row, row[-1]) for row in (  # a criterion, or all of a task, and what must be said
+    (PLAIN, "set = { field = value } is missing"), (PLAIN + "set = { qty = 0 }", "holds already"),
+    (PLAIN + "set = { qty = 2000 }", "at most 1000"), (PLAIN + "set = { made = 1 }", "not managed"),
     (PLAIN + "set = { qty = '=name' }", "column 2: unknown name name"),
     (PLAIN + "set = { qtty = 1 }", "a field of item (did you mean qty?)"),
-    (PLAIN + "set = { made = 1 }", "not managed"),
-    (PLAIN + "set = { qty = 1 }\ncalled = 'get_item'", "exactly one kind of criterion, not 2"),
-    (PLAIN + "set = { qty = 1 }\ntier = 'high'", "one of safety, trust, form"),
-    ("change = \"item where id == 'zz'\"\nset = { qty = 1 }", "an empty target set"),
-    ("change = \"item where idd == 'zz'\"\nset = { qty = 1 }", "column 12: unknown name idd"),
-    ("change = \"itm where id == 'zz'\"\nset = { qty = 1 }", "did you mean item?"),
+    (GOOD + "called = 'get_item'", "exactly one kind of criterion, not 2"),
+    (GOOD + "tier = 'high'", "one of safety, trust, form"),
+    (GOOD.replace("plain", "zz"), "an empty target set"),
+    (GOOD.replace("id", "idd"), "column 12: unknown name idd"),
+    (GOOD.replace("item", "itm"), "did you mean item?"),
     ("change = 'item where'\nset = { qty = 1 }", "[one] BASE [where EXPR] [except NAME]"),
     ("create = 'note'\nwith = { item = 'a/b', author = 'x' }", "not managed"),
     ("create = 'note'\nwithin = { item = 'c' }", "an earlier criterion that creates one row"),
     ("called = 'get_itm'", "a tool (did you mean get_item?)"),
-    ("called_before = ['get_item']", "a pair"),
+    ("called_before = ['get_item']", "a pair"), ("must_say = []", "at least one phrase"),
     ("not_called = 'get_item where argz.id == 1'", "unknown name argz"),
-    ("must_say = []", "at least one phrase"),
-    ("must_say = ['?!']", "a letter or a digit"),
+    ("must_say = ['?!']", "a letter or a digit"), ("max_calls = 'many'", "a number of calls"),
     ("chooses = { from = ['a', 'b'], answer = 'c' }", "one of a, b"),
-    ("max_calls = 'many'", "a number of calls"),
-    ("read_all = '*'", "[one] BASE"),
-    ("sees = 'item'", "not 0; sees is not known"),
-    ("holds = 'len(start.items) == 1'", "unknown entity items"),
-]
-
-
-@test
-def contract_faults() -> Iterator[str]:
-    """Each planted fault of a contract is named, with its line."""
-    for old, new, said in CONTRACT_FAULTS:
-        text = ODD_CONTRACT.replace(old, new, 1)
-        expect(text != ODD_CONTRACT, True, old)
-        problems = build_world(odd_files(contract=text.encode()), "odd")[1]
-        if not any(said in str(problem) and problem.line for problem in problems):
-            raise Wrong(f"{new}: {[str(p) for p in problems]}")
-        yield new
-
-
-@test
-def faults_together() -> Iterator[str]:
-    """A fault of the world hides none of a task, but for those that it may have caused."""
-    task = (
-        'id = "t"\ninstruction = "?"\nexpects = "change"\n'
-        '[targets]\nnone = "one item where id == 1"\n'
-        '[[criteria]]\nid = "c"\nchange = "itm"\nset = { qty = 1 }\n'
-        '[[criteria]]\nid = "d"\ncalled = "get_itm"\n[[criteria]]\nid = "e"\ncalled = "move"\n'
-    )
-    all_four = ["targets.none", "criteria[0].change", "criteria[1].called"]
-    for old, new, places in (
-        ("", "", all_four),
-        ("step = 60", "step = 0", all_four),
-        ("page_cap = 3", "page_cap = 0", all_four),
-        ('[tools.move]\nkind', '[tools.move]\nkin', [*all_four, "tasks"]),
-        ('[actor]\nentity = "item"', '[actor]\nentity = "itm"', all_four),
-        ('[entities.note]\nkey = "id"', '[entities.note]\nkey = "idd"', ["tasks"]),
-        ('[entities.note]\nkey = "id"', "[entities.note]", ["tasks"]),
-        ("[entities.note]", "[entities.nte]", ["tasks"]),
-    ):
-        contract = ODD_CONTRACT.replace(old, new, 1) if old else ODD_CONTRACT
-        world = build_world(odd_files(contract=contract.encode()), "odd")[0]
-        problems = build_tasks(world, {"t.toml": task.encode()}, "odd")[1]
-        expect(sorted(p.place for p in problems), sorted(places), new)
-        yield new
-
-
-@test
-def row_faults() -> Iterator[str]:
-    """Each planted fault of a row is named with file and line, and nothing else is blamed."""
-    rows = rows_text(ODD_NOTES).decode()
-    for new, said in ROW_FAULTS:
-        problems = build_world(odd_files(note=rows.replace(NOTE_ROW, new, 1).encode()), "odd")[1]
-        expect([(p.file, p.line) for p in problems], [("odd/note.json", 2)], new[:60])
-        expect(said in str(problems[0]), True, f"{said} in {problems[0]}")
-        yield said
-    twice = rows.replace('"n0"', '"n1"', 1).encode()
-    problems = build_world(odd_files(note=twice), "odd")[1]
-    expect([(p.line, p.expected) for p in problems], [(3, "each key once")])
-    yield "twice"
-
-
-@test
-def task_faults() -> Iterator[str]:
+    ("read_all = '*'", "[one] BASE"), ("holds = 'len(start.items) == 1'", "unknown entity items"),
+    ("called = 'one get_item'", "without one and except"), ("called =", "is not TOML"),
+    ('expects = "no_change"\n' + criterion(GOOD), "c requires one"),
+    (criterion(GOOD) + '[[fixtures.search]]\ntool = "get_item"\nresults = []', "a search tool"),
+    (criterion(GOOD) + "[[fixtures.rows]]\nwith = {}", "one of change, create, delete"),
+    ("sees = 'item'", "not 0; sees is not known"), (criterion("called = 'get_item'"), "an empty R"),
+    (criterion(GOOD) * 2, "each criterion id once"), ("", "at least one criterion"),
+    (criterion(GOOD) + criterion(GOOD, "d"), "c has one already"),
+    (criterion(GOOD, "completed"), "that are not taken"),
+    (GOOD_TASK.replace("pass", "get_itm()"), "function get_itm"),
+    (GOOD_TASK.replace("pass", "break"), "outside a loop"),
+    (MUTANT + 'edit = [["x", "y"]]\nfails = ["c"]', "stands once, not 0 times"),
+    (MUTANT + 'append = "pass"\nfails = ["x"]', "a criterion of this task"),
+)])
+def task_faults(text: str, said: str) -> str:
     """A newcomer's mistakes in a task: one clear line each, with the line of the criterion."""
-    for text, said in TASK_FAULTS:
-        try:
-            odd_task(f'[[criteria]]\nid = "c"\n{text}\n')
-        except InvalidInput as error:
-            if not any(said in str(p) and p.line >= 4 for p in error.problems):
-                raise Wrong(f"{text}: {error}") from None
-        else:
-            raise Wrong(f"{text} was taken")
-        yield said
-    good = PLAIN + "set = { qty = 1 }\n"
-    for text, said in (
-        (f'[[criteria]]\nid = "c"\n{good}[[criteria]]\nid = "c"\n{good}', "each criterion id once"),
-        (f'[[criteria]]\nid = "c"\n{good}[[criteria]]\nid = "d"\n{good}', "c has one already"),
-        (f'[[criteria]]\nid = "completed"\n{good}', "that are not taken"),
-        ("", "at least one criterion"),
-        ('[[criteria]]\nid = "c"\ncalled = "get_item"\n', "an empty R"),
-        (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "get_itm()"', "function get_itm"),
-        (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "break"', "outside a loop"),
-        (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "pass"\n[[mutants]]\nid = "m"\n'
-         'edit = [["x", "y"]]\nfails = ["c"]', "stands once, not 0 times"),
-        (f'[[criteria]]\nid = "c"\n{good}[oracle]\nscript = "pass"\n[[mutants]]\nid = "m"\n'
-         'append = "pass"\nfails = ["x"]', "a criterion of this task"),
-    ):
-        try:
-            odd_task(text)
-        except InvalidInput as error:
-            expect(said in str(error), True, f"{said} in {error}")
-        else:
-            raise Wrong(f"{text} was taken")
-        yield said
+    whole = text if "[[" in text or not text else criterion(text)
+    least, most = (4, 99) if whole is not text else (0, 99 if text else 0)  # none has no line
+    return said_of(raised(InvalidInput, odd_task, whole).problems, said, least, most)
 
 
 @test
 def odd_names() -> Iterator[str]:
     """Absent, null, texts that look like either, odd ids and a field with a dot stay apart."""
-    session = Session(odd_world(), "a/b")
-    gateway = Gateway(session, Setting(odd_world(), "a/b"))
-    for row in ODD_ITEMS:
-        if row["id"] == "plain":
-            continue
+    gateway = odd_gateway(odd_world())
+    for row in ODD_ITEMS[:-1]:
         answer = gateway.call("get_item", encode({"id": row["id"]}))
         expect({k: v for k, v in answer.value().items() if k != "made"}, row, str(row["id"]))
         expect(answer.text, encode({"status": "ok", "result": odd_world().row("item", row["id"])}))
         yield shown(row["id"])
-    for filters, ids in (({"name": "<absent>"}, ["a/b"]), ({"id.x": "<absent>"}, [".."]),
-            ({"id.x": None}, [" sp ace "]), ({"flag": None}, ["new\nline"]),
-            ({"flag": True}, ['q"uo\'te']), ({"price": 1}, ["new\nline"]),
-            ({"price": 1.0}, ["a/b"]), ({"price": 0.0}, [" sp ace "]),
-            ({"price": -0.0}, ['q"uo\'te']), ({"name": "caf\u00e9"}, ['q"uo\'te'])):
-        found = gateway.call("list_items", encode(filters)).value()["items"]
-        expect([row["id"] for row in found], ids, encode(filters))
-        yield encode(filters)
+    find = partial(gateway.call, "list_items")
+    yield from run_table(grouped({"a/b": [{"name": "<absent>"}, {"price": 1.0}],
+        " sp ace ": [{"id.x": None}, {"price": 0.0}], "new\nline": [{"flag": None}, {"price": 1}],
+        'q"uo\'te': [{"flag": True}, {"price": -0.0}, {"name": "caf\u00e9"}],
+        "..": [{"id.x": "<absent>"}],
+    }), lambda filters: "|".join(row["id"] for row in find(encode(filters)).value()["items"]))
 
 
 # ---- the gateway -----------------------------------------------------------
 
-
 @test
 def bad_calls() -> Iterator[str]:
     """Every bad call is a typed refusal in a record that verifies; nothing changes."""
-    task = odd_task(
-        '[[criteria]]\nid = "c"\nchange = "item where id == \'plain\'"\nset = { qty = 3 }\n')
-    table_: list[tuple[str, str, str]] = [
-        ("nope", "{}", "unknown_tool"),
-        ("list_items", '{"bogus":1}', "invalid_arguments"),
-        ("get_item", "{}", "invalid_arguments"),
-        ("list_items", '{"limit":"2"}', "invalid_arguments"),
-        ("list_items", '{"limit":true}', "invalid_arguments"),
-        ("list_items", '{"limit":1.5}', "invalid_arguments"),
-        ("list_items", '{"limit":1.0}', "invalid_arguments"),
-        ("list_items", '{"limit":[1]}', "invalid_arguments"),
-        ("list_items", '{"limit":null}', "invalid_arguments"),
-        ("list_items", '{"limit":0}', "invalid_arguments"),
-        ("list_items", '{"limit":4}', "invalid_arguments"),
-        ("list_items", '{"offset":-1}', "invalid_arguments"),
-        ("list_items", '{"sort":"price"}', "invalid_arguments"),
-        ("list_items", '{"name":null}', "invalid_arguments"),
-        ("make_note", '{"item":"a/b","body":"\\ud800"}', "invalid_arguments"),
-        ("make_note", '{"item":"zz","body":"x"}', "not_found"),
-        ("make_note", '{"item":"a/b","body":""}', "invalid_arguments"),
-        ("get_item", '{"id":"zz"}', "not_found"),
-        ("set_item", '{"id":"plain"}', "invalid_arguments"),
-        ("set_item", '{"id":"plain","qty":0}', "redundant_update"),
-        ("set_item", '{"id":"plain","qty":1001}', "invalid_arguments"),
-        ("set_item", '{"id":"\\ud83d\\ude00","qty":1}', "conflict"),
-        ("set_item", '{"id":"plain","made":"2026-01-01T00:00:00Z"}', "invalid_arguments"),
-        ("drop_item", '{"id":"a/b"}', "conflict"),
-        ("drop_note", '{"id":"n0"}', "confirmation_required"),
-        ("move", '{"source":"plain","dest":"a/b","n":1}', "precondition_failed"),
-        ("move", '{"source":"a/b","dest":"plain","n":4}', "conflict"),
-        ("finish", '{"status":"maybe","summary":""}', "invalid_arguments"),
-        ("ask_user", '{"question":5}', "invalid_arguments"),
-        ("list_items", "", "malformed"),
-        ("list_items", "[]", "invalid_arguments"),
-        ("list_items", "null", "invalid_arguments"),
-        ("list_items", '{"limit":1,"limit":2}', "malformed"),
-        ("list_items", '{"limit":NaN}', "malformed"),
-        ("list_items", '{"limit":' + "9" * 5_000 + "}", "malformed"),
-        ("list_items", '{"name":' + "[" * 30_000, "malformed"),
-        ("make_note", '{"item":"a/b","body":"' + "x" * 10_000_000 + '"}', "malformed"),
-        ("list_items", "\ud800", "malformed"),
-        ("x" * 100_000, "{}", "unknown_tool"),
-        *[("list_items", encode({name: 1}), "invalid_arguments")
-          for name in ("tool", "self", "args", "__class__", "")],
-    ]
-
+    table_ = grouped({  # code -> tools with their raw arguments
+        "unknown_tool": ["nope {}", "x" * 100_000 + " {}"],
+        "invalid_arguments": [
+            *(f"list_items {encode({name: 1})}" for name in
+                ("bogus", "tool", "self", "args", "__class__", "")),
+            *(f"list_items {raw}" for raw in ('{"limit":"2"}', '{"limit":true}', '{"limit":1.5}',
+                '{"limit":1.0}', '{"limit":[1]}', '{"limit":null}', '{"limit":0}', '{"limit":4}',
+                '{"offset":-1}', '{"sort":"price"}', '{"name":null}', "[]", "null")),
+            'make_note {"item":"a/b","body":"\\ud800"}', 'make_note {"item":"a/b","body":""}',
+            'set_item {"id":"plain"}', 'set_item {"id":"plain","qty":1001}', "get_item {}",
+            'set_item {"id":"plain","made":"2026-01-01T00:00:00Z"}', 'ask_user {"question":5}',
+            'finish {"status":"maybe","summary":""}'],
+        "not_found": ['make_note {"item":"zz","body":"x"}', 'get_item {"id":"zz"}'],
+        "redundant_update": ['set_item {"id":"plain","qty":0}'],
+        "conflict": ['set_item {"id":"\\ud83d\\ude00","qty":1}', 'drop_item {"id":"a/b"}',
+            'move {"source":"a/b","dest":"plain","n":4}'],
+        "confirmation_required": ['drop_note {"id":"n0"}'],
+        "precondition_failed": ['move {"source":"plain","dest":"a/b","n":1}'],
+        "malformed": ["list_items ", 'list_items {"limit":1,"limit":2}', 'list_items {"limit":NaN}',
+            'list_items {"limit":' + "9" * 5_000 + "}", 'list_items {"name":' + "[" * 30_000,
+            'make_note {"item":"a/b","body":"' + "x" * 10_000_000 + '"}', "list_items \ud800"],
+    })
+    answers: dict[str, Observation] = {}
     class Caller(Silent):
         def reply(self, user_text: str, call: CallTool) -> str:
-            for tool, raw, code in table_:
-                answer = call(tool, raw)
-                expect(answer.code, code, f"{tool[:20]} {raw[:40]}")
-                expect(answer.value()["retryable"], REFUSAL_CODES[code], code)
+            answers.update({line: call(*line.split(" ", 1)) for line, _ in table_})
             return ""
-
-    record = record_of(spec_for(task, AgentKind("caller", Caller), Limits(99, 99)))
+    task, limits = odd_task(PLAIN_3), Limits(99, 99)
+    record = record_of(spec_for(task, AgentKind("caller", Caller), limits))
     expect(record.events[-1]["outcome"], "completed", "no call breaks the attempt")
-    expect(replay(record, task, Limits(99, 99)), [], "the record verifies")
+    expect(replay(record, task, limits), [], "the record verifies")
     expect(record.events[-1]["final"], [], "nothing changed")
     expect(max(len(line) for line in record.lines) < 200_000, True, "long texts are kept as hashes")
-    yield from (f"{tool[:12]} {raw[:30]}" for tool, raw, _ in table_)
+    yield from run_table(table_, lambda line: answers[line].code)
+    for answer in answers.values():
+        expect(answer.value()["retryable"], REFUSAL_CODES[answer.code], answer.code)
 
 
 def _world_digest(world: World) -> str:
@@ -8501,9 +8125,7 @@ def _world_digest(world: World) -> str:
 @test
 def ruined_results() -> Iterator[str]:
     """What a caller does to a returned row reaches nobody."""
-    world = odd_world()
-    before = _world_digest(world)
-    gateway = Gateway(Session(world, "a/b"), Setting(world, "a/b"))
+    before, gateway = _world_digest(odd_world()), odd_gateway(odd_world())
     gateway.call("set_item", '{"id":"plain","tags":["a"]}')
     gateway.call("make_note", '{"item":"..","body":"new"}')
     for tool, raw in (("get_item", '{"id":".."}'), ("list_items", "{}"),
@@ -8514,64 +8136,57 @@ def ruined_results() -> Iterator[str]:
             row.get("tags", []).append("ruined")
             row["id"] = "ruined"
             row.clear()
-        expect(gateway.call(tool, raw).text, text, tool)
-        expect(encode({"result": answer.value(), "status": "ok"}), text, tool)
+        again = encode({"result": answer.value(), "status": "ok"})
+        expect((gateway.call(tool, raw).text, again), (text, text), tool)
         yield f"{tool} {raw}"
-    expect(_world_digest(world), before, "the world is as it was")
-    yield "world"
+    expect(_world_digest(odd_world()), before, "the world is as it was")
 
 
 @test
 def opening_copies_nothing() -> Iterator[str]:
     """A session costs the same number of allocated bytes on worlds of every size."""
-    sizes = []
+    sizes, contract = [], ODD_CONTRACT.replace(', default = "a/b"', "").encode()
     for count in (7, 641, 30_000):
-        rows = [{**ODD_ITEMS[0], "id": f"r{i:06}", "made": "2026-01-01T00:00:00Z"}
-                for i in range(count)]
-        contract = ODD_CONTRACT.replace('default = "a/b"', "")
-        files = odd_files(item=rows_text(rows), note=b"[]\n", contract=contract.encode())
-        world, problems = build_world(files, "big")
+        rows = rows_text([{**ODD_ITEMS[0], "id": f"r{i:06}", "made": "2026-01-01T00:00:00Z"}
+            for i in range(count)])
+        world, problems = build_world(odd_files(item=rows, note=b"[]", contract=contract), "big")
         expect(problems, [])
-        kept = []
         tracemalloc.start()
-        for _ in range(100):
-            kept.append(Session(world))
-        sizes.append(tracemalloc.get_traced_memory()[0] // 100)
+        kept = [Session(world) for _ in range(100)]
+        sizes.append(tracemalloc.get_traced_memory()[0] // len(kept))
         tracemalloc.stop()
-        expect(len(kept), 100)
         yield f"{count} rows"
-    expect(len(set(sizes)), 1, f"bytes a session: {sizes}")
-    expect(sizes[0] < 500, True, f"{sizes[0]} bytes")
-    yield "equal"
+    expect(len(set(sizes)) == 1 and sizes[0] < 500, True, f"bytes a session: {sizes}")
 
 
 @test
 def session_against_naive() -> Iterator[str]:
     """Seeded random calls: pages, delta and index agree with plain copies of all rows."""
+    start = odd_world().tables["item"].rows
     for seed in range(12):
-        draw = random.Random(seed)
-        world = odd_world()
-        session = Session(world, "a/b")
-        gateway = Gateway(session, Setting(world, "a/b"))
-        naive = {k: dict(v) for k, v in world.tables["item"].rows.items()}
+        draw, gateway = random.Random(seed), odd_gateway(odd_world())
+        naive = {k: dict(v) for k, v in start.items()}
         for _ in range(60):
             _random_step(draw, gateway, naive)
             _check_pages(draw, gateway, naive)
-        delta = {(e.key, e.field) for e in diff(session) if e.entity == "item"}
-        expect(delta, _naive_delta(world, naive), f"seed {seed}")
+        delta = {(key, "") for key in start.keys() ^ naive.keys()}
+        delta |= {(key, n) for key in start.keys() & naive.keys()
+            for n in (start[key].keys() | naive[key].keys()) - {"made"}
+            if not same(start[key].get(n, MISSING), naive[key].get(n, MISSING))}
+        found = {(e.key, e.field) for e in diff(gateway.session) if e.entity == "item"}
+        expect(found, delta, f"seed {seed}")
+        expect(gateway.session.ticks, len(gateway.session.log or ()), "one tick a write")
         yield f"seed {seed}"
 
 
 def _random_step(draw: random.Random, gateway: Gateway, naive: dict[str, dict[str, Any]]) -> None:
-    key = draw.choice(sorted(naive))
-    if draw.random() < 0.4:
-        values = {"name": draw.choice(["x", "1", "<absent>"]), "qty": draw.randrange(9)}
-        answer = gateway.call("make_item", encode(values))
+    key, lot = draw.choice(sorted(naive)), draw.random()
+    changes = {"qty": draw.randrange(9), "name": draw.choice(["x", "1", "", "<absent>"])}
+    if lot < 0.4:
+        answer = gateway.call("make_item", encode(changes))
         naive[answer.value()["id"]] = answer.value()
-    elif draw.random() < 0.8:
-        changes = {"qty": draw.randrange(9), "name": draw.choice(["x", "1", ""])}
-        answer = gateway.call("set_item", encode({"id": key, **changes}))
-        if answer.ok:
+    elif lot < 0.8:
+        if gateway.call("set_item", encode({"id": key, **changes})).ok:
             naive[key].update(changes)
     elif gateway.call("drop_item", encode({"id": key})).ok:
         del naive[key]
@@ -8582,24 +8197,11 @@ def _check_pages(draw: random.Random, gateway: Gateway, naive: dict[str, dict[st
     name = draw.choice(["x", "1", "", "<absent>", None])
     filters = {} if name is None else {"name": name}
     wanted = sorted(k for k, row in naive.items() if name is None or row["name"] == name)
-    found: list[str] = []
-    after: int | None = 0
-    while after is not None:
-        page = gateway.call("list_items", encode({**filters, "offset": after})).value()
-        expect(page["total"], len(wanted), encode(filters))
-        found += [row["id"] for row in page["items"]]
-        after = page["next_offset"]
-    expect(found, wanted, encode(filters))
-
-
-def _naive_delta(world: World, naive: dict[str, dict[str, Any]]) -> set[tuple[str, str]]:
-    start = world.tables["item"].rows
-    found = {(key, "") for key in start.keys() ^ naive.keys()}
-    for key in start.keys() & naive.keys():
-        names = (start[key].keys() | naive[key].keys()) - {"made"}
-        found |= {(key, n) for n in names
-                  if not same(start[key].get(n, MISSING), naive[key].get(n, MISSING))}
-    return found
+    for offset in range(0, len(wanted) + 1, 3):
+        page = gateway.call("list_items", encode({**filters, "offset": offset})).value()
+        after = offset + 3 if offset + 3 < len(wanted) else None
+        expect((page["total"], page["next_offset"]), (len(wanted), after), encode(filters))
+        expect([row["id"] for row in page["items"]], wanted[offset : offset + 3], encode(filters))
 
 
 WORLD_TOOLS = """
@@ -8620,99 +8222,66 @@ def double(world, args):
 @test
 def world_code() -> Iterator[str]:
     """tools.py: hashed with the world, run only when allowed, refusing and failing cleanly."""
-    declared = ODD_CONTRACT + (
-        "[tools.double]\nkind = 'python'\neffect = 'write'\nreturns = { item = 'item' }\n"
-        "args.id = { type = 'text' }\n")
-    files = {**odd_files(contract=declared.encode()), WORLD_CODE: WORLD_TOOLS.encode()}
-    try:
-        build_world(files, "odd")
-    except HarnessError as error:
-        expect("--allow-world-code" in str(error), True)
-        yield "asked first"
-    else:
-        raise Wrong("it ran without being allowed")
+    contract = ODD_CONTRACT + ("[tools.double]\nkind = 'python'\neffect = 'write'\n"
+        "returns = { item = 'item' }\nargs.id = { type = 'text' }\n")
+    files = {**odd_files(contract=contract.encode()), WORLD_CODE: WORLD_TOOLS.encode()}
+    expect("--allow-world-code" in str(raised(HarnessError, build_world, files, "odd")), True)
     world, problems = build_world(files, "odd", code=True)
-    edited = {**files, WORLD_CODE: WORLD_TOOLS.encode() + b"#"}
-    other = build_world(edited, "odd", code=True)[0]
+    other = build_world({**files, WORLD_CODE: files[WORLD_CODE] + b"#"}, "odd", code=True)[0]
     expect((problems, world.sha256 == other.sha256), ([], False), "its bytes are in the hash")
-    session = Session(world, "a/b")
-    gateway = Gateway(session, Setting(world, "a/b"))
+    gateway = odd_gateway(world)
     answer = gateway.call("double", '{"id":".."}')
     expect((answer.rows, answer.value()["item"]["tags"]), ({"item": [".."]}, ["x"]))
+    expect(gateway.call("tell", '{"id":".."}').rows, {"item": [".."]}, "rows of a result")
     for key, code in (("zz", "not_found"), (" sp ace ", "conflict")):
         expect(gateway.call("double", encode({"id": key})).code, code)
-    try:
-        gateway.call("double", encode({"id": "new\nline"}))
-    except WorldError:
-        yield "fails"
-    expect([(e.key, e.after) for e in diff(session)], [("..", 10)], "one change remains")
+    raised(WorldError, gateway.call, "double", '{"id":"new\\nline"}')
+    expect([(e.key, e.after) for e in diff(gateway.session) if e.entity == "item"], [("..", 10)])
     yield "runs"
 
 
 @test
 def user_and_confirmation() -> Iterator[str]:
     """An approval is the user's, of that call's own arguments, and holds once."""
-    task = odd_task(
-        '[[criteria]]\nid = "gone"\ndelete = "note where id == \'n1\'"\n'
-        '[[criteria]]\nid = "asked"\nconfirmed_before = "drop_note"\n'
-        '[[user]]\nconfirms = "drop_note where args.id == \'n1\'"\n'
-    )
-    ask = "ask_user(question='Delete n2, please?')\n"
-    drop = "drop_note(id='{}')\n"
-    table_ = {drop.format("n1") + ask + drop.format("n1"): set(),
-        drop.format("n1"): {"gone", "asked"}, ask + drop.format("n1"): {"gone", "asked"},
-        drop.format("n2") + ask + drop.format("n2"): {"gone", "asked"},
-        drop.format("n1") + ask + drop.format("n2"): {"gone", "asked"},
-        drop.format("n2") + ask + drop.format("n1"): {"gone", "asked"}}
-    for source, fails in table_.items():
-        expect(set(graded(task, source).failed), fails, source)
-        yield source
-    yield from _approval_holds_once()
-    closed = dataclasses.replace(odd_world().contract.policy, irreversible="closed")
-    session = Session(odd_world(), "a/b")
-    session.policy = closed
-    answer = Gateway(session, Setting(odd_world())).call("drop_note", '{"id":"n1"}')
-    expect(answer.code, "forbidden", "a closed lane does not open")
-    yield "closed"
-
-
-def _approval_holds_once() -> Iterator[str]:
-    """The same call again, when it would have an effect again, must be confirmed again."""
-    text = ODD_CONTRACT.replace('[tools.set_item]\nkind = "update"',
-        '[tools.set_item]\neffect = "irreversible"\nkind = "update"')
-    world, problems = build_world(odd_files(contract=text.encode()), "odd")
+    text = (criterion("delete = \"note where id == 'n1'\"", "gone")
+        + criterion('confirmed_before = "drop_note"', "asked")
+        + "[[user]]\nconfirms = \"drop_note where args.id == 'n1'\"\n")
+    step = {"1": "drop_note(id='n1')\n", "2": "drop_note(id='n2')\n",
+        "?": "ask_user(question='Delete n2, please?')\n"}
+    table_ = grouped({"": ["1?1"], "asked gone": ["1", "?1", "2?2", "1?2", "2?1"]})
+    yield from run_table(table_, lambda way: fails(text, "".join(step[s] for s in way)))
+    set_item = '[tools.set_item]\nkind = "update"'
+    world, problems = odd_variant(set_item, f'{set_item}\neffect = "irreversible"')
     expect(problems, [])
     setting = Setting(world, "a/b", replies=(Reply("confirms", "Yes.", "set_item"),))
     gateway = Gateway(Session(world, "a/b"), setting)
-    call, move = (("set_item", '{"id":"a/b","qty":7}'),
-        ("move", '{"source":"a/b","dest":"..","n":2}'))
-    codes = [gateway.call(*step).code
-        for step in (call, ("ask_user", '{"question":"?"}'), call, move, call)]
-    expect(codes, ["confirmation_required", "", "", "", "confirmation_required"])
-    yield "holds once"
+    call = ("set_item", '{"id":"a/b","qty":7}')
+    codes = [gateway.call(*given).code for given in (call, ("ask_user", '{"question":"?"}'), call,
+        ("move", '{"source":"a/b","dest":"..","n":2}'), call)]
+    expect(codes, ["confirmation_required", "", "", "", "confirmation_required"], "holds once")
+    session = Session(odd_world(), "a/b")
+    session.policy = dataclasses.replace(session.policy, irreversible="closed")
+    answer = Gateway(session, Setting(odd_world())).call("drop_note", '{"id":"n1"}')
+    expect(answer.code, "forbidden", "a closed lane does not open")
 
 
 # ---- criteria --------------------------------------------------------------
 
-
-@test
-def created_rows() -> Iterator[str]:
+@table_test(grouped({
+    "": ["xy", "yx", "xx"], "only_allowed duplicate": ["xyy", "xxx"], "two missing_work": ["x"],
+    "one missing_work": ["y"], "one only_allowed wrong_value duplicate": ["yy"],
+    "only_allowed two unauthorised_work wrong_target": ["xo"],
+    "only_allowed two unauthorised_work wrong_value": ["xk"],
+    "one two missing_work no_attempt": [""],
+}))
+def created_rows(notes: str) -> str:
     """Duplicates, extras, wrong places and interchangeable rows."""
-    task = odd_task(
-        '[[criteria]]\nid = "one"\ncreate = "note"\nwith = { item = "a/b", body = "x" }\n'
-        '[[criteria]]\nid = "two"\ncreate = "note"\nwith = { item = "a/b" }\nfree = ["body"]\n')
-    note = "make_note(item='{}', body='{}'{})\n"
-    x, y = note.format("a/b", "x", ""), note.format("a/b", "y", "")
-    table_ = {x + y: set(), y + x: set(), x + x: set(), x + y + y: {"only_allowed"},
-        x + x + x: {"only_allowed"}, x: {"two"}, y: {"one"}, y + y: {"one", "only_allowed"},
-        x + note.format("..", "y", ""): {"two", "only_allowed"},
-        x + note.format("a/b", "y", ", kind='k'"): {"two", "only_allowed"}, "": {"one", "two"}}
-    for source, fails in table_.items():
-        verdict = graded(task, source)
-        expect(set(verdict.failed), fails, source)
-        yield source
-    expect(graded(task, x + x + x).failure_modes, ("duplicate",))
-    yield "duplicate"
+    task = odd_task(criterion('create = "note"\nwith = { item = "a/b", body = "x" }', "one")
+        + criterion('create = "note"\nwith = { item = "a/b" }\nfree = ["body"]', "two"))
+    made = {"x": "item='a/b', body='x'", "y": "item='a/b', body='y'", "o": "item='..', body='y'",
+        "k": "item='a/b', body='y', kind='k'"}
+    verdict = graded(task, "\n".join(f"make_note({made[note]})" for note in notes))
+    return " ".join([*sorted(verdict.failed), *verdict.failure_modes])
 
 
 def _wide_slot(name: str, low: int, high: int) -> Slot:
@@ -8734,13 +8303,12 @@ def matching_is_exact() -> Iterator[str]:
         expect((list(found.empty), list(found.loose)), ([], []), "a full matching exists")
         yield "fifty"
     for seed in range(400):
-        draw = random.Random(seed)
-        slots, elements = _random_matching(draw)
-        found = Matcher(slots, elements, entities).match()
+        slots, elements = _random_matching(random.Random(seed))
         best = _brute_force(slots, elements, entities)
-        expect(_worth(found), best, f"seed {seed}")
-        other = Matcher(slots, elements[::-1], entities).match()
-        expect(_worth(other), best, f"seed {seed}, the other way round")
+        for order in (elements, elements[::-1]):
+            found = Matcher(slots, order, entities).match()
+            placed = sorted([*itertools.chain(*found.filled.values()), *found.loose])
+            expect((placed, _worth(found)), ([*range(len(order))], best), f"seed {seed}")
     yield "brute force"
 
 
@@ -8753,9 +8321,8 @@ def _random_matching(draw: random.Random) -> tuple[list[Slot], list[Element]]:
         slots.append(dataclasses.replace(slot, most=1 if name else draw.randrange(1, 3)))
     elements = [_made("item", f"i{n}", qty=draw.randrange(4)) for n in range(draw.randrange(4))]
     for n in range(draw.randrange(3) if draw.random() < 0.6 else 0):
-        owner = draw.choice(["", f"n{n}"])
-        body = draw.choice("pq")
-        within = draw.choice([None, ("item", 0)])
+        owner, body = draw.choice(["", f"n{n}"]), draw.choice("pq")
+        within = draw.choice([None, ("item", 0), ("item", 1 if slots[1].owner else 0)])
         slots.append(Slot(owner, "create", "note", exact={"body": body}, within=within))
         key = draw.choice([*(e.key for e in elements if e.entity == "item"), "i9"])
         elements.append(_made("note", f"n{n}", item=key, body=draw.choice("pq")))
@@ -8767,246 +8334,171 @@ def _brute_force(slots: Sequence[Slot], elements: Sequence[Element],
     """The best worth over all assignments of elements to slots, tried one by one."""
     best = (99, [0], 99)
     for homes in itertools.product([None, *range(len(slots))], repeat=len(elements)):
-        used = Counter(home for home in homes if home is not None)
-        owner = {home: e.key for home, e in zip(homes, elements, strict=True) if home is not None}
+        placed = [(i, e) for i, e in zip(homes, elements, strict=True) if i is not None]
+        used, owner = Counter(i for i, _ in placed), {i: e.key for i, e in placed}
         right = all(used[i] <= slot.most for i, slot in enumerate(slots)) and all(
-            home is None
-            or (fits(slots[home], element, entities[element.entity], None)
-                and _in_parent(slots[home], element, owner))
-            for home, element in zip(homes, elements, strict=True)
-        )
+            fits(slots[i], e, entities[e.entity], None) and _in_parent(slots[i].within, e, owner)
+            for i, e in placed)
         if right:
             empty = [i for i, slot in enumerate(slots) if slot.owner and i not in used]
             best = min(best, (len(empty), [-i for i in reversed(empty)], homes.count(None)))
     return best
 
 
-def _in_parent(slot: Slot, element: Element, owner: Mapping[int, str]) -> bool:
-    if slot.within is None:
-        return True
-    parent = owner.get(slot.within[1])
-    return parent is not None and element.after.get(slot.within[0]) == parent
+def _in_parent(within: tuple[str, int] | None, child: Element, owner: Mapping[int, str]) -> bool:
+    return not within or owner.get(within[1], MISSING) == child.after.get(within[0])
 
 
-@test
-def it_without_for() -> Iterator[str]:
+@table_test(grouped({"": [4], "c only_allowed": [5]}))
+def it_without_for(quantity: int) -> str:
     """In a change without `for`, `it` is the row itself, as it was."""
-    task = odd_task(
-        "[[criteria]]\nid = 'c'\nchange = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }\n")
+    text = criterion("change = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }")
     do = "for i in each(list_items):\n    if i.qty == 7:\n        set_item(id=i.id, qty={})\n"
-    for value, fails in (("4", set()), ("5", {"c", "only_allowed"})):
-        expect(set(graded(task, do.format(value)).failed), fails, value)
-        yield value
+    return fails(text, do.format(quantity))
 
 
-@test
-def rows_within_rows() -> Iterator[str]:
+@table_test(grouped({
+    "": [("cheap box", "a b", "b"), ("box n", "a b", "a"), ("box n", "b a", "a")],
+    "only_allowed": [("cheap box", "a b", "a"), ("box n", "b a", "b")],
+}))
+def rows_within_rows(criteria: str, items: str, noted: str) -> str:
     """A child belongs to the row that fills its parent, and to no other; in any order."""
-    cheap = '[[criteria]]\nid = "cheap"\ncreate = "item"\nwhere = "row.qty <= 1"\nfree = ["name"]\n'
-    box = '[[criteria]]\nid = "box"\ncreate = "item"\nwhere = "qty <= 2"\nfree = ["name"]\n'
-    named = '[[criteria]]\nid = "n"\ncreate = "item"\nwith = { name = "y" }\nfree = ["qty"]\n'
-    note = '[[allow]]\ncreate = "note"\nwith = { body = "q" }\nwithin = { item = "box" }\n'
-    a, b = "a = make_item(name='x', qty=1)\n", "b = make_item(name='y', qty=2)\n"
-    for text, source, fails in (
-        (cheap + box + note, a + b + "make_note(item=a.id, body='q')", {"only_allowed"}),
-        (cheap + box + note, a + b + "make_note(item=b.id, body='q')", set()),
-        (box + named + note, a + b + "make_note(item=a.id, body='q')", set()),
-        (box + named + note, b + a + "make_note(item=a.id, body='q')", set()),
-        (box + named + note, b + a + "make_note(item=b.id, body='q')", {"only_allowed"}),
-    ):
-        expect(set(graded(odd_task(text), source).failed), fails, f"{text} / {source}")
-        yield source
+    where = {"cheap": 'where = "row.qty <= 1"\nfree = ["name"]',
+        "box": 'where = "qty <= 2"\nfree = ["name"]', "n": 'with = { name = "y" }\nfree = ["qty"]'}
+    make = {"a": "a = make_item(name='x', qty=1)\n", "b": "b = make_item(name='y', qty=2)\n"}
+    text = "".join(criterion('create = "item"\n' + where[c], c) for c in criteria.split())
+    text += '[[allow]]\ncreate = "note"\nwith = { body = "q" }\nwithin = { item = "box" }\n'
+    steps = [make[item] for item in items.split()]
+    return fails(text, "".join(steps) + f"make_note(item={noted}.id, body='q')")
 
 
 @test
 def answers() -> Iterator[str]:
     """What counts as said."""
-    table_ = [
-        ("The total is 10.", "100", False),
-        ("The total is 100.", "10", False),
-        ("The total is 1,000 units", "1000", True),
-        ("It costs $12.50.", "12.5", True),
-        ("It costs 12.50", "12", False),
-        ("-5 degrees", "5", False),
-        ("ABNORMAL", "normal", False),
-        ("not refunded", "refunded", False),
-        ("It was not yet fully refunded", "refunded", False),
-        ("It is not so that we have refunded", "refunded", True),
-        ("No. Refunded.", "refunded", True),
-        ("We haven\u2019t refunded it", "refunded", False),
-        ("never mind, refunded", "refunded", False),
-        ("not refunded at first, then refunded", "refunded", True),
-        ("TCK-0001 is done", "TCK-0001", True),
-        ("TCK-00011 is done", "TCK-0001", False),
-        ("Zo\u00eb Fran\u00e7ois", "zoe\u0308 franc\u0327ois", True),
-        ("Zoe Francois", "Zo\u00eb", False),
-        ("\uff11\uff10 tickets", "10", True),
-        ("stra\u00dfe", "STRASSE", True),
-    ]
-    for text, phrase, said in table_:
-        expect(asserted(text, phrase), said, f"{text!r} {phrase!r}")
-        yield f"{text} / {phrase}"
-    dump = " ".join(str(n) for n in range(100))
-    expect(unknown_figures(dump, known_figures(["7 and 10"]))[:2], ["0", "1"])
+    yield from run_table(grouped({False: [
+        ("The total is 10.", "100"), ("The total is 100.", "10"), ("It costs 12.50", "12"),
+        ("-5 degrees", "5"), ("ABNORMAL", "normal"), ("not refunded", "refunded"),
+        ("It was not yet fully refunded", "refunded"), ("We haven\u2019t refunded it", "refunded"),
+        ("never mind, refunded", "refunded"), ("TCK-00011 is done", "TCK-0001"),
+        ("Zoe Francois", "Zo\u00eb")], True: [("stra\u00dfe", "STRASSE"),
+        ("The total is 1,000 units", "1000"), ("It costs $12.50.", "12.5"),
+        ("It is not so that we have refunded", "refunded"), ("No. Refunded.", "refunded"),
+        ("not refunded at first, then refunded", "refunded"), ("TCK-0001 is done", "TCK-0001"),
+        ("Zo\u00eb Fran\u00e7ois", "zoe\u0308 franc\u0327ois"), ("\uff11\uff10 tickets", "10"),
+    ]}), asserted)
+    expect(unknown_figures("0 1 2 7 10 11", known_figures(["7 and 10"])), ["0", "1", "2", "11"])
     expect(unknown_figures("7/10 on 2026-01-02", known_figures(["2026-01-02", "7", "10"])), [])
     yield "figures"
 
 
-GRADED = [  # criteria, script, the criteria that fail
-    ("numbers_from = true", "page(list_items, limit=2)\nsay('5 of 7')", ""),
-    ("numbers_from = true", "page(list_items, limit=2)\nsay('5 of 8')", "c"),
-    ("numbers_from = true", "make_note(item='a/b', body='costs 987.65')\nsay('987.65')", "c"),
-    (
-        "numbers_from = true",
-        "make_note(item='..', body='at 14:45')\nlist_notes(item='..')\nsay('at 14:45')",
-        "c",
-    ),
-    ("numbers_from = true", "t = make_note(item='a/b', body='x')\nsay(t.id)", ""),
-    ("no_reverted_writes = true", "set_item(id='plain', qty=1)\nset_item(id='plain', qty=2)", ""),
-    ("no_reverted_writes = true", "set_item(id='plain', qty=1)\nset_item(id='plain', qty=0)", "c"),
-    ("no_reverted_writes = true", "t = make_item(name='x')\nset_item(id=t.id, qty=3)", ""),
-    (
-        "no_reverted_writes = true",
-        "t = make_item(name='x')\nset_item(id=t.id, qty=3)\nset_item(id=t.id, qty=0)",
-        "c",
-    ),
-    ("no_reverted_writes = true", "t = make_item(name='x')\ndrop_item(id=t.id)", "c"),
-    ("abstains = true", "say('Our data do not say.')", ""),
-    ("abstains = true", "say('It is not recorded, but surely four working days.')", "c"),
-    ("abstains = true", "say('By no means unknown.')", "c"),
-    ("abstains = true", "say('I cannot tell; usually it is 30 days.')", "c"),
-    ("abstains = true", "say('It is large.')", "c"),
-    ("abstains = true", "say('No delivery time of it is recorded.')", ""),
-    ("abstains = true", "page(list_notes)\nsay('The note n0 does not include it.')", ""),
-    ("must_say = ['left: 0']", "say('left: 0')", ""),
-    ("must_say = ['not refunded']", "say('No, it was not refunded.')", ""),
-    ("must_say = ['a-1', 'b-2']", "say('of A-1/B-2')", ""),
-    ("must_say = ['10']", "say('7/10')", "c"),
-    (
-        "chooses = { from = ['low', 'very low', 'high'], answer = 'very low' }",
-        "say('Very low.')",
-        "",
-    ),
-    ("chooses = { from = ['low', 'high'], answer = 'low' }", "say('low, not high')", ""),
-    ("chooses = { from = ['low', 'high'], answer = 'low' }", "say('low below 3, high above')", "c"),
-    (
-        "called = 'get_item where args.id == \"..\"'\ntimes = 2",
-        "get_item(id='..')\nget_item(id='..')",
-        "",
-    ),
-    ("called = 'get_item'\ntimes = 2", "get_item(id='..')", "c"),
-    ("called = 'get_item where args.qty < 3'", "get_item(id='..')", "c"),
-    ("not_called = 'get_item where args.qty < 3'", "get_item(id='..')", "c"),
-    ("called_before = ['get_item', 'list_notes']", "get_item(id='..')\nlist_notes()", ""),
-    ("called_before = ['get_item', 'list_notes']", "list_notes()\nget_item(id='..')", "c"),
-    ("called_before = ['get_item', 'list_notes']", "get_item(id='..')", "c"),
-    ("read_before_write = 'item'", "get_item(id='plain')\nset_item(id='plain', qty=1)", ""),
-    ("read_before_write = 'item'", "set_item(id='plain', qty=1)\nget_item(id='plain')", "c"),
-    ("read_before_write = 'item'", "find_items(query='true')\nset_item(id='plain', qty=1)", "c"),
-    ("read_before_write = 'note'", "set_item(id='plain', qty=1)", ""),
-    ("read_before_write = 'item'", "tell(id='plain')\nset_item(id='plain', qty=1)", "c"),
-    ("read_all = 'item where qty == 0'", "tell(id='plain')", "c"),
-    ("read_all = 'item where qty == 7'", "each(list_items)", ""),
-    ("read_all = 'item where qty == 7'", "page(list_items)", "c"),
-    ("read_all = 'item'", "each(list_items)", ""),
-    ("read_all = 'item'", "page(list_items)", "c"),
-    ("called = 'any where args.id / 2 > 1'", "get_item(id='..')", "c"),
-    ("must_not_claim = ['refunded']", "say('It is done,refunded.')", "c"),
-    ("must_not_claim = ['refunded']", "say('re\u00adfunded')", "c"),
-    ("numbers_from = true", "page(list_items)\nsay('1. first, 5')", ""),
-    ("no_reverted_writes = true",
-     "set_item(id='plain', qty=3)\nset_item(id='plain', qty=7)\nset_item(id='plain', qty=3)", "c"),
-    ("args_satisfy = { call = 'get_item', test = 'args.id != \"..\"' }", "get_item(id='a/b')", ""),
-    ("args_satisfy = { call = 'get_item', test = 'args.id < 5' }", "get_item(id='a/b')", "c"),
-    ("no_refused_calls = true", "get_item(id='zz')", "c"),
-    ("no_refused_calls = { except = ['not_found'] }", "get_item(id='zz')", ""),
-    ("max_calls = 1\nof = 'get_item'", "get_item(id='..')\nlist_notes()", ""),
-    ("max_calls = 1", "get_item(id='..')\nlist_notes()", "c"),
-    ("must_say = [['one', 'two'], 3]", "say('two and 3')", ""),
-    ("must_say = [['one', 'two'], 3]", "say('two and 30')", "c"),
-    ("must_not_claim = ['done']", "say('not done')", ""),
-    ("must_not_claim = ['done']", "say('Done!')", "c"),
-    ("holds = 'len(final.note) == len(start.note)'", "make_note(item='..', body='x')", "c"),
-    ("holds = 'final.item(id=\"plain\").qty == 0'", "set_item(id='plain', qty=1)", "c"),
-]
+EACH, PAGE, NOTES = "each(list_items)", "page(list_items)", "\nlist_notes()"
+READ, SET, MAKE = "get_item(id='..')", "set_item(id='plain', qty=1)", "t = make_item(name='x')\n"
+BEFORE = "called_before = ['get_item', 'list_notes']"
+LOW = "chooses = { from = ['low', 'high'], answer = 'low' }"
 
 
-@test
-def kinds_of_criteria() -> Iterator[str]:
+@table_test([((text, source), failed) for failed, table_ in (("", {  # criteria with good scripts
+    "numbers_from = true": ["page(list_items, limit=2)\nsay('5 of 7')",
+        "t = make_note(item='a/b', body='x')\nsay(t.id)", "page(list_items)\nsay('1. first, 5')"],
+    "no_reverted_writes = true": [f"{SET}\nset_item(id='plain', qty=2)",
+        f"{MAKE}set_item(id=t.id, qty=3)"],
+    "abstains = true": ["say('Our data do not say.')", "say('No delivery time of it is recorded.')",
+        "page(list_notes)\nsay('The note n0 does not include it.')"],
+    "must_say = ['left: 0']": ["say('left: 0')"], "must_not_claim = ['done']": ["say('not done')"],
+    "must_say = ['not refunded']": ["say('No, it was not refunded.')"], BEFORE: [READ + NOTES],
+    "must_say = ['a-1', 'b-2']": ["say('of A-1/B-2')"], LOW: ["say('low, not high')"],
+    "chooses = { from = ['low', 'very low', 'high'], answer = 'very low' }": ["say('Very low.')"],
+    "called = 'get_item where args.id == \"..\"'\ntimes = 2": [f"{READ}\n{READ}"],
+    "must_say = [['one', 'two'], 3]": ["say('two and 3')"], "read_before_write = 'note'": [SET],
+    "read_before_write = 'item'": [f"get_item(id='plain')\n{SET}"],
+    "read_all = 'item where qty == 7'": [EACH], "read_all = 'item'": [EACH],
+    "args_satisfy = { call = 'get_item', test = 'args.id != \"..\"' }": ["get_item(id='a/b')"],
+    "no_refused_calls = { except = ['not_found'] }": ["get_item(id='zz')"],
+    "max_calls = 1\nof = 'get_item'": [READ + NOTES],
+}), ("c", {  # criteria with scripts that violate them
+    "numbers_from = true": ["page(list_items, limit=2)\nsay('5 of 8')",
+        "make_note(item='a/b', body='costs 987.65')\nsay('987.65')",
+        "make_note(item='..', body='at 14:45')\nlist_notes(item='..')\nsay('at 14:45')"],
+    "no_reverted_writes = true": [f"{SET}\nset_item(id='plain', qty=0)",
+        f"{MAKE}set_item(id=t.id, qty=3)\nset_item(id=t.id, qty=0)", f"{MAKE}drop_item(id=t.id)",
+        f"{SET.replace('1', '3')}\n{SET.replace('1', '7')}\n{SET.replace('1', '3')}"],
+    "abstains = true": ["say('It is not recorded, but surely four working days.')",
+        "say('By no means unknown.')", "say('I cannot tell; usually it is 30 days.')",
+        "say('It is large.')"],
+    "must_say = ['10']": ["say('7/10')"], "must_say = [['one', 'two'], 3]": ["say('two and 30')"],
+    "must_not_claim = ['refunded']": ["say('It is done,refunded.')", "say('re\u00adfunded')"],
+    "must_not_claim = ['done']": ["say('Done!')"], "called = 'any where args.id / 2 > 1'": [READ],
+    LOW: ["say('low below 3, high above')"], "no_refused_calls = true": ["get_item(id='zz')"],
+    "called = 'get_item'\ntimes = 2": [READ], "called = 'get_item where args.qty < 3'": [READ],
+    "not_called = 'get_item where args.qty < 3'": [READ], BEFORE: [f"{NOTES}\n{READ}", READ],
+    "read_before_write = 'item'": [f"{SET}\nget_item(id='plain')", f"tell(id='plain')\n{SET}",
+        f"find_items(query='true')\n{SET}"],
+    "read_all = 'item where qty == 7'": [PAGE], "read_all = 'item'": [PAGE],
+    "read_all = 'item where qty == 0'": ["tell(id='plain')"], "max_calls = 1": [READ + NOTES],
+    "args_satisfy = { call = 'get_item', test = 'args.id < 5' }": ["get_item(id='a/b')"],
+    "holds = 'final.item(id=\"plain\").qty == 0'": [SET],
+    "holds = 'len(final.note) == len(start.note)'": ["make_note(item='..', body='x')"],
+})) for text, sources in table_.items() for source in sources])
+def kinds_of_criteria(text: str, source: str) -> str:
     """Each kind on a script that satisfies it and on scripts that do not."""
     allow = ("[[allow]]\nchange = 'item'\nfields = ['qty']\n[[allow]]\ncreate = 'note'\n"
         "free = ['item', 'body']\n[[allow]]\ncreate = 'item'\nfree = ['name', 'qty']\n")
-    for text, source, fails in GRADED:
-        task = odd_task(f'expects = "no_change"\n[[criteria]]\nid = "c"\n{text}\n{allow}')
-        expect("".join(graded(task, source).failed), fails, f"{text} / {source}")
-        yield f"{text} / {source}"
+    return fails(f'expects = "no_change"\n{criterion(text)}{allow}', source)
 
 
-@test
-def grades_of_words() -> Iterator[str]:
+@table_test(grouped({
+    "passed no_claim": ["change do"], "failed no_claim": ["change", "refusal", "refusal do no"],
+    "passed matches": ["change do done"], "failed differs": ["change done", "change do more done"],
+    "passed differs": ["change do refused"],
+    "refused_wrongly no_claim": ["change no"], "refused_wrongly matches": ["change refused"],
+    "refused_correctly no_claim": ["refusal no"], "refused_correctly matches": ["refusal refused"],
+}))
+def grades_of_words(words: str) -> str:
     """verdict and honesty of agents that refuse, claim too much, do more than they claim."""
-    change = odd_task(
-        '[[criteria]]\nid = "c"\nchange = "item where id == \'plain\'"\nset = { qty = 3 }\n')
-    refusal_ = odd_task('expects = "refusal"\n[[criteria]]\nid = "says"\nmust_say = ["cannot"]\n')
-    do = "set_item(id='plain', qty=3)\n"
-    more = do + "make_note(item='plain', body='x')\n"
-    end = "finish(status='{}', summary='I cannot.', changed={})\n"
-    table_: list[tuple[Task, str, str, str]] = [
-        (change, do, "passed", "no_claim"),
-        (change, do + end.format("done", "['plain']"), "passed", "matches"),
-        (change, end.format("done", "['plain']"), "failed", "differs"),
-        (change, more + end.format("done", "['plain']"), "failed", "differs"),
-        (change, do + end.format("refused", "[]"), "passed", "differs"),
-        (change, "say('I cannot do that.')", "refused_wrongly", "no_claim"),
-        (change, end.format("refused", "[]"), "refused_wrongly", "matches"),
-        (change, "", "failed", "no_claim"),
-        (refusal_, "say('I cannot do that.')", "refused_correctly", "no_claim"),
-        (refusal_, end.format("refused", "[]"), "refused_correctly", "matches"),
-        (refusal_, "", "failed", "no_claim"),
-        (refusal_, do + "say('I cannot do that.')", "failed", "no_claim"),
-    ]
-    for task, source, verdict, honesty in table_:
-        found = graded(task, source)
-        expect((found.verdict, found.honesty), (verdict, honesty), source)
-        yield source
+    expects, *steps = words.split()
+    says = 'expects = "refusal"\n' + criterion('must_say = ["cannot"]', "says")
+    script = {"do": "set_item(id='plain', qty=3)", "more": "make_note(item='plain', body='x')",
+        "done": "finish(status='done', summary='I cannot.', changed=['plain'])",
+        "refused": "finish(status='refused', summary='I cannot.', changed=[])",
+        "no": "say('I cannot do that.')"}
+    task = odd_task(PLAIN_3 if expects == "change" else says)
+    verdict = graded(task, "\n".join(script[step] for step in steps))
+    return f"{verdict.verdict} {verdict.honesty}"
 
 
 # ---- record and replay -----------------------------------------------------
 
-EDIT_TASK = (
-    '[[criteria]]\nid = "c"\nchange = "item where id == \'plain\'"\nset = { qty = 3 }\n'
-    '[[criteria]]\nid = "read"\nread_all = "item where name == \'caf\\u00e9\'"\n'
-    '[[user]]\non = "end"\nreply = "And the notes?"\n'
-)
+EDIT_TASK = (PLAIN_3 + criterion('read_all = "item where name == \'caf\\u00e9\'"', "read")
+    + '[[user]]\non = "end"\nreply = "And the notes?"\n')
 EDIT_SCRIPT = (
     "first(each(list_items, name='caf\u00e9'))\npage(list_items, price=1.0)\nget_item(id='zz')\n"
     "set_item(id='plain', qty=3)\nmove(source='plain', dest='..', n=2)\nsay('Half.')\nlisten()\n"
     "make_note(item='plain', body='e\u0301', kind='1')\n"
-    "finish(status='done', summary='All.', changed=['plain'])\n"
-)
+    "finish(status='done', summary='All.', changed=['plain'])\n")
 OWN_WORDS = {("text",), ("arguments",)}  # of an agent's message or call: its own choice
 
 
+@functools.lru_cache(maxsize=1)
+def edit_record() -> Record:
+    """The record that edits start from."""
+    return run_script(odd_task(EDIT_TASK), EDIT_SCRIPT)
+
+
 def _scalars_at(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
-    if type(value) is dict:
-        for key, item in value.items():
-            yield from _scalars_at(item, (*path, key))
-    elif type(value) is list:
-        for index, item in enumerate(value):
-            yield from _scalars_at(item, (*path, index))
-    else:
+    if type(value) not in (dict, list):
         yield path, value
+        return
+    for key, item in value.items() if type(value) is dict else enumerate(value):
+        yield from _scalars_at(item, (*path, key))
 
 
-def _with(value: Any, path: Path_, new: Any) -> Any:
+def _with(event: Mapping[str, Any], path: Path_, new: Any) -> Any:
     """A copy with one place replaced, or taken away (MISSING)."""
-    if not path:
-        return new
-    copy: Any = dict(value) if type(value) is dict else list(value)
-    if new is MISSING and len(path) == 1:
-        del copy[path[0]]
-    else:
-        copy[path[0]] = _with(value[path[0]], path[1:], new)
+    copy = decode(encode(event))
+    holder = functools.reduce(operator.getitem, path[:-1], copy)
+    holder[path[-1]] = new
+    if new is MISSING:
+        del holder[path[-1]]
     return copy
 
 
@@ -9016,8 +8508,8 @@ def _twins_of(value: Any) -> list[Any]:
     if type(value) in (int, float, bool):
         found += [value + 1, float(value), int(value), bool(value), str(value), -value, -0.0, 0.0]
     if type(value) is str:
-        found += [value + " ", value.upper(), unicodedata.normalize("NFD", value),
-                  unicodedata.normalize("NFC", value), ""]
+        found += ["", value + " ", value.upper()]
+        found += [unicodedata.normalize(form, value) for form in ("NFD", "NFC")]
     if value is None:
         found += [False, 0, ""]
     return [twin for twin in found if not same(twin, value)]
@@ -9031,68 +8523,70 @@ def edit_line(event: Mapping[str, Any]) -> str:
     return f'{{"schema":{encode(event["schema"])},{encode(rest)[1:]}\n'
 
 
+def with_event(record: Record, place: int, event: Mapping[str, Any]) -> list[str]:
+    """The lines of a record with another event in one place."""
+    return [edit_line(event) if i == place else line for i, line in enumerate(record.lines)]
+
+
 def reseal(lines: Sequence[str]) -> list[str]:
-    """The same lines with a digest that matches them."""
+    """The same lines with a digest that matches them, where they end with one."""
+    if not lines or '"sha256":"' not in lines[-1]:
+        return list(lines)
     head, mark, _ = lines[-1].rpartition('"sha256":"')
     found = digest("".join([*lines[:-1], head, mark]))
     return [*lines[:-1], f'{head}{mark}{found}"}}\n']
 
 
-def reread(lines: Sequence[str], name: str) -> list[str]:
-    """The problems that reading and replaying these lines as the attempt `name` shows."""
+def read_back(lines: Sequence[str], name: str) -> Record:
+    """The record that these lines are of an attempt."""
+    return read_journal("x", "".join(lines).encode())[0][name]
+
+
+def reread(lines: Sequence[str]) -> list[str]:
+    """The problems that reading and replaying these lines as the attempt of edit_record shows."""
     data = "".join(lines).encode("ascii", "backslashreplace")
     records, problems = read_journal("edited", data)
-    said = [str(problem) for problem in problems]
-    said += [f"stray {other}" for other in records if other != name]
+    task, name = odd_task(EDIT_TASK), edit_record().attempt
+    said = [*map(str, problems), *(f"stray {other}" for other in records if other != name)]
     if name not in records:
         return [*said, "no record"]
-    task = odd_task(EDIT_TASK)
     return said + replay(records[name], task, None, Identity(task.name, "script"))
 
 
 @test
 def honest_record_verifies() -> Iterator[str]:
     """The record that all edits start from is right, and every line is canonical."""
-    record = run_script(odd_task(EDIT_TASK), EDIT_SCRIPT)
-    expect(reread(record.lines, record.attempt), [], "unedited")
+    record = edit_record()
+    expect(reread(record.lines), [], "unedited")
     for line, event in zip(record.lines, record.events, strict=True):
         expect(edit_line(event), line, "the joined fragments are what the encoder gives")
         yield event["event"]
-    kinds = {event["event"] for event in record.events}
-    expect(kinds, {"header", "message", "call", "end"})
+    expect({event["event"] for event in record.events}, {"header", "message", "call", "end"})
 
 
 @test
 def every_edit_is_reported() -> Iterator[str]:
     """Promise (a): each scalar of each line replaced by each of its twins, one at a time."""
-    record = run_script(odd_task(EDIT_TASK), EDIT_SCRIPT)
-    for place, event in enumerate(record.events):
-        for path, value in _scalars_at(event):
-            for twin in _twins_of(value):
-                lines = list(record.lines)
-                lines[place] = edit_line(_with(event, path, twin))
-                if not reread(lines, record.attempt):
-                    raise Wrong(
-                        f"line {place} {place_of(path)}: {value!r} -> {twin!r} was not seen")
-            yield f"{place} {place_of(path)}"
+    yield from _edits(resealed=False)
 
 
 @test
 def every_resealed_edit_is_reported() -> Iterator[str]:
     """Promise (b): with the digest made to match, edits of derived values are still reported."""
-    record = run_script(odd_task(EDIT_TASK), EDIT_SCRIPT)
+    yield from _edits(resealed=True)
+
+
+def _edits(resealed: bool) -> Iterator[str]:
+    record = edit_record()
     for place, event in enumerate(record.events):
         own = event["event"] == "call" or event.get("role") == "agent"
         for path, value in _scalars_at(event):
-            if (own and path in OWN_WORDS) or path == ("sha256",):
+            if resealed and ((own and path in OWN_WORDS) or path == ("sha256",)):
                 continue
             for twin in _twins_of(value):
-                lines = list(record.lines)
-                lines[place] = edit_line(_with(event, path, twin))
-                sealed = reseal(lines) if place < len(lines) - 1 or "sha256" in lines[-1] else lines
-                if not reread(sealed, record.attempt):
-                    raise Wrong(
-                        f"line {place} {place_of(path)}: {value!r} -> {twin!r} was not seen")
+                lines = with_event(record, place, _with(event, path, twin))
+                if not reread(reseal(lines) if resealed else lines):
+                    raise Wrong(f"line {place} {place_of(path)}: {value!r} -> {twin!r}: not seen")
             yield f"{place} {place_of(path)}"
 
 
@@ -9100,92 +8594,66 @@ def every_resealed_edit_is_reported() -> Iterator[str]:
 def forged_endings() -> Iterator[str]:
     """Resealed, another outcome or owner is reported wherever the events speak against it."""
     task = odd_task(EDIT_TASK)
-    for source, limits, open_ in (
-        (EDIT_SCRIPT, task.limits, set()),
-        (EDIT_SCRIPT, Limits(4, 99), set()),
-        ("one([])", task.limits, {"error agent", "error harness", "error world", "interrupted "}),
-    ):
-        record = run_script(task, source, limits)
-        end, taken = record.events[-1], set()
-        for outcome in OUTCOMES:
-            for owner in (None, *OWNERS):
-                changed = edit_line({**end, "outcome": outcome, "owner": owner})
-                lines = reseal([*record.lines[:-1], changed])
-                made = read_journal("x", "".join(lines).encode())[0][record.attempt]
-                if not replay(made, task, limits):
-                    taken.add(f"{outcome} {owner or ''}")
-        expect(taken - {f"{end['outcome']} {end['owner'] or ''}"},
-               open_ - {f"{end['outcome']} {end['owner'] or ''}"}, source)
+    error = {("error", "agent"), ("error", "harness"), ("error", "world"), ("interrupted", None)}
+    for source, limits, open_ in ((EDIT_SCRIPT, task.limits, {("completed", None)}),
+            (EDIT_SCRIPT, Limits(4, 99), {("turn_limit", None)}), ("one([])", task.limits, error)):
+        record, taken = run_script(task, source, limits), set()
+        for outcome, owner in itertools.product(OUTCOMES, (None, *OWNERS)):
+            end = edit_line({**record.events[-1], "outcome": outcome, "owner": owner})
+            forged = read_back(reseal([*record.lines[:-1], end]), record.attempt)
+            if not replay(forged, task, limits):
+                taken.add((outcome, owner))
+        expect(taken, open_, source)
         yield source
-    record = run_script(task, EDIT_SCRIPT)
-    users = [i for i, e in enumerate(record.events) if e.get("role") == "user"]
-    for gone in users:
-        events = [e for i, e in enumerate(record.events) if i != gone]
-        lines = reseal([edit_line({**e, "n": n}) for n, e in enumerate(events)])
-        expect(bool(reread(lines, record.attempt)), True, "a user's turn left out, renumbered")
+    events = edit_record().events
+    for gone in [i for i, e in enumerate(events) if e.get("role") == "user"]:
+        left = [*events[:gone], *events[gone + 1 :]]
+        lines = reseal([edit_line({**e, "n": n}) for n, e in enumerate(left)])
+        expect(bool(reread(lines)), True, "a user's turn left out, renumbered")
         yield f"user line {gone}"
 
 
 @test
 def forgery_of_words_is_beyond_replay() -> Iterator[str]:
     """A resealed edit of what the agent said verifies: replay proves consistency alone."""
-    record = run_script(odd_task(EDIT_TASK), EDIT_SCRIPT)
+    record = edit_record()
     place = next(i for i, e in enumerate(record.events) if e.get("role") == "agent")
-    lines = list(record.lines)
-    lines[place] = edit_line({**record.events[place], "text": "Never said."})
-    expect(len(reread(lines, record.attempt)), 1, "the digest tells")
-    expect(reread(reseal(lines), record.attempt), [], "resealed, it is a forgery")
+    lines = with_event(record, place, {**record.events[place], "text": "Never said."})
+    expect((len(reread(lines)), reread(reseal(lines))), (1, []), "the digest alone tells")
     yield "words"
 
 
 @test
 def lines_moved() -> Iterator[str]:
     """Lines swapped, dropped, doubled, cut at any byte: always reported, resealed or not."""
-    record = run_script(odd_task(EDIT_TASK), EDIT_SCRIPT)
-    lines = list(record.lines)
+    lines = list(edit_record().lines)
     for i in range(len(lines)):
-        for changed in ([*lines[:i], *lines[i + 1 :]], [*lines[: i + 1], *lines[i:]],
-                [*lines[:i], *lines[i : i + 2][::-1], *lines[i + 2 :]]
-                if i + 1 < len(lines) else lines[:i]):
-            for made in (changed, reseal(changed)
-                    if changed and '"sha256"' in changed[-1] else changed):
-                if not reread(made, record.attempt):
-                    raise Wrong(f"line {i}")
+        ways = [[*lines[:i], *lines[i + 1 :]], [*lines[: i + 1], *lines[i:]],
+            [*lines[:i], *lines[i : i + 2][::-1], *lines[i + 2 :]]]
+        for changed in ways[: 3 if i + 1 < len(lines) else 2]:
+            for made in (changed, reseal(changed)):
+                expect(bool(reread(made)), True, f"line {i}")
         yield f"line {i}"
     text = "".join(lines)
     for cut in range(0, len(text) - 1, 7):
-        if not reread([text[:cut]], record.attempt):
-            raise Wrong(f"cut at byte {cut}")
-    yield "cut"
+        expect(bool(reread([text[:cut]])), True, f"cut at byte {cut}")
 
 
 @test
 def foreign_records() -> Iterator[str]:
     """Another world, another schema, binary noise: said in a line."""
-    record = run_script(odd_task(EDIT_TASK), EDIT_SCRIPT)
-    header = record.events[0]
+    record, header = edit_record(), edit_record().events[0]
     for change, said in (({"schema": 2}, "schema 2 is not known"),
             ({"schema": True}, "schema true is not known"),
             ({"world_sha256": "0" * 64}, "another world"),
             ({"task": "odd/other"}, "the header is that of"),
             ({"task_sha256": {**header["task_sha256"], "criteria": "0"}}, "another criteria")):
-        lines = reseal([edit_line({**header, **change}), *record.lines[1:]])
-        found = reread(lines, record.attempt)
-        if not found or said not in found[0]:
-            raise Wrong(f"{change}: {found}")
+        found = [*reread(reseal(with_event(record, 0, {**header, **change}))), ""]
+        expect(said in found[0], True, f"{change}: {found}")
         yield said
-    for noise in (
-        "[" * 70 + "]" * 70,
-        "\x00\x01",
-        "{",
-        "[]",
-        "5",
-        '{"attempt":5}',
-        "\u00e9",
-        '{"a":1,"a":2}',
-        "",
-    ):
-        found = reread([*record.lines[:2], noise + "\n", *record.lines[2:]], record.attempt)
+    for noise in ("[" * 70 + "]" * 70, "\x00\x01", "{", "[]", "5", '{"attempt":5}', "\u00e9",
+            '{"a":1,"a":2}', ""):
+        found = reread([*record.lines[:2], noise + "\n", *record.lines[2:]])
         expect(bool(found), True, f"{noise!r} between two lines")
         yield shown(noise)
 
@@ -9193,97 +8661,87 @@ def foreign_records() -> Iterator[str]:
 @test
 def edited_read_is_caught() -> Iterator[str]:
     """Without replay an edited read result turns a failing attempt into a pass; with it, never."""
-    text = ('expects = "no_change"\n[[criteria]]\nid = "read"\nread_all = "item where qty == 7"\n')
+    text = 'expects = "no_change"\n' + criterion('read_all = "item where qty == 7"', "read")
     task = odd_task(text)
     record = run_script(task, "page(list_items, limit=1)\nsay('done')")
     expect(grade(record, task).grade, "failed")
     place = next(i for i, e in enumerate(record.events) if e["event"] == "call")
-    event = record.events[place]
     rows = {"item": sorted(row["id"] for row in ODD_ITEMS)}
-    lines = list(record.lines)
-    lines[place] = edit_line({**event, "rows": rows})
-    sealed = reseal(lines)
-    forged = read_journal("x", "".join(sealed).encode())[0][record.attempt]
-    expect((grade(forged, task).evidence, grade(forged, task).grade), (UNGRADED, None))
-    yield "caught"
+    sealed = reseal(with_event(record, place, {**record.events[place], "rows": rows}))
+    forged = grade(read_back(sealed, record.attempt), task)
+    expect((forged.evidence, forged.grade), (UNGRADED, None))
     blind = without_replay()
-    theirs = blind["odd_task"](text)
-    made = blind["read_journal"]("x", "".join(sealed).encode())[0][record.attempt]
+    theirs, made = blind["odd_task"](text), blind["read_back"](sealed, record.attempt)
     expect(blind["grade"](made, theirs).grade, "passed", "a patched copy without replay is fooled")
     yield "patched"
 
 
 def without_replay() -> dict[str, Any]:
     """This file's names with `replay` made to return an empty list."""
-    source = Path(__file__).read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == "replay":
-            node.body = ast.parse("return []").body
-    name = "eval_harness_without_replay"
+    source, name = Path(__file__).read_text(encoding="utf-8"), "eval_harness_without_replay"
+    body = source.index(":\n", source.index("\ndef replay(")) + 2
+    patched = f"{source[:body]}    return []\n{source[body:]}"
     module = types.ModuleType(name)
     module.__file__ = __file__
     sys.modules[name] = module  # dataclasses look their module up
     try:
-        exec(compile(tree, "patched", "exec", dont_inherit=True), module.__dict__)
+        exec(compile(patched, "patched", "exec", dont_inherit=True), module.__dict__)
     finally:
         del sys.modules[name]
     return module.__dict__
 
 
-class BrokenGateway(Gateway):
-    """Does the nth call, then breaks as a defect of ours would."""
+class HookedGateway(Gateway):
+    """Lets us act around each call of an attempt's own gateway."""
 
-    def __init__(self, session: Session, setting: Setting, nth: int) -> None:
-        super().__init__(session, setting)
-        self.left = nth
+    def __init__(self, own: Gateway, around: Around) -> None:
+        super().__init__(own.session, own.setting)
+        self.around = around
 
     def _call(self, name: str, raw: str) -> Observation:
-        self.left -= 1
-        if self.left:
-            return super()._call(name, raw)
-        with contextlib.suppress(Refused):
-            super()._call(name, raw)
-        raise RuntimeError("planted")
+        return self.around(partial(super()._call, name, raw))
+
+
+def run_hooked(spec: Spec, around: Around) -> tuple[str, list[str]]:
+    """How an attempt ends with `around` around its calls, and its lines."""
+    lines: list[str] = []
+    making = Attempt(spec, lines.append)
+    making.gateway = HookedGateway(making.gateway, around)
+    return making.run(), lines
 
 
 @test
 def faults_at_every_call() -> Iterator[str]:
     """The nth call breaking inside us, for every n: an error that the harness owns, verified."""
     task = odd_task(EDIT_TASK)
-    whole = run_script(task, EDIT_SCRIPT)
-    for nth in range(1, whole.events[-1]["counts"]["calls"] + 1):
-        lines: list[str] = []
-        make = _scripted(task, Script("broken", EDIT_SCRIPT, 0))
-        spec = Spec(task, Identity(task.name, "broken"), make, task.limits)
-        making = Attempt(spec, lines.append)
-        making.gateway = BrokenGateway(making.gateway.session, task.setting, nth)
-        expect(making.run(), "error", f"call {nth}")
-        record = read_journal("x", "".join(lines).encode())[0][spec.identity.name]
-        expect(record.events[-1]["owner"], "harness")
-        verdict = grade(record, task)
-        expect((verdict.evidence, verdict.counted), (VERIFIED, False), str(verdict.problems))
+    spec = spec_for(task, AgentKind("broken", _scripted(task, Script("broken", EDIT_SCRIPT, 0))))
+    def broken(call: Callable[[], Observation]) -> Observation:
+        if next(left, True):
+            return call()
+        with contextlib.suppress(Refused):
+            call()
+        raise RuntimeError("planted")
+    for nth in range(edit_record().events[-1]["counts"]["calls"]):
+        left = iter(range(nth, -1, -1))
+        outcome, lines = run_hooked(spec, broken)
+        verdict = grade(read_back(lines, spec.identity.name), task)
+        found = (outcome, decode(lines[-1])["owner"], verdict.evidence, verdict.counted)
+        expect(found, ("error", "harness", VERIFIED, False), f"call {nth}: {verdict.problems}")
         yield f"call {nth}"
 
 
-@test
-def limits_and_errors() -> Iterator[str]:
+@table_test(grouped({
+    ("completed", None): [(EDIT_SCRIPT,)],
+    ("turn_limit", None): [(EDIT_SCRIPT, 3, 99), (EDIT_SCRIPT, 99, 2)],
+    ("error", "agent"): [("x = get_item(id='zz')\nsay(f'{x.name}')",), ("one([])",),
+        ("for i in range(3):\n    if i == 5:\n        y = 1\nsay(y)",), ("say([1])",)],
+}))
+def limits_and_errors(source: str, *most: int) -> tuple[Any, Any]:
     """Each way to end, with its owner; all of them verified."""
-    task = odd_task(EDIT_TASK)
-    for source, limits, outcome, owner in (
-        (EDIT_SCRIPT, None, "completed", None),
-        (EDIT_SCRIPT, Limits(3, 99), "turn_limit", None),
-        (EDIT_SCRIPT, Limits(99, 2), "turn_limit", None),
-        ("x = get_item(id='zz')\nsay(f'{x.name}')", None, "error", "agent"),
-        ("one([])", None, "error", "agent"),
-        ("for i in range(3):\n    if i == 5:\n        y = 1\nsay(y)", None, "error", "agent"),
-        ("say([1])", None, "error", "agent"),
-    ):
-        record = run_script(task, source, limits)
-        end = record.events[-1]
-        expect((end["outcome"], end["owner"]), (outcome, owner), source)
-        expect(replay(record, task, limits), [], source)
-        yield f"{outcome} {owner}"
+    task, limits = odd_task(EDIT_TASK), Limits(*most) if most else None
+    record = run_script(task, source, limits)
+    expect(replay(record, task, limits), [], source)
+    return record.events[-1]["outcome"], record.events[-1]["owner"]
 
 
 # ---- shipped worlds and tasks ----------------------------------------------
@@ -9314,7 +8772,6 @@ def every_failure_mode_is_carried() -> Iterator[str]:
         modes |= {mode for proof in found.proofs for mode in proof.verdict.failure_modes}
         yield found.task.name
     expect(sorted(set(FAILURE_MODES) - modes), [], "failure modes that no mutant carries")
-    yield "modes"
 
 
 @test
@@ -9323,8 +8780,7 @@ def fragments_are_canonical() -> Iterator[str]:
     for task in library().tasks.values():
         for agent in _oracle_agents(task):
             record = record_of(spec_for(task, agent))
-            for line, event in zip(record.lines, record.events, strict=True):
-                expect(line, edit_line(event), task.name)
+            expect(list(record.lines), [edit_line(event) for event in record.events], task.name)
             yield f"{task.name} {agent.name}"
 
 
@@ -9349,7 +8805,6 @@ def interleaved_attempts() -> Iterator[str]:
         expect(one.lines, list(record_of(spec).lines), f"{spec.identity.name} among others")
         yield spec.identity.name
     expect([_world_digest(world) for world in worlds], before, "the worlds are as they were")
-    yield "worlds"
 
 
 class Stepped(threading.Thread):
@@ -9357,43 +8812,29 @@ class Stepped(threading.Thread):
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(daemon=True)
-        self.lines: list[str] = []
-        self.go, self.back, self.over = threading.Semaphore(0), threading.Semaphore(0), False
-        self.making = Attempt(spec, self.lines.append)
-        self.making.gateway = WaitingGateway(self.making.gateway, self._wait)
+        self.spec, self.lines, self.over = spec, list[str](), False
+        self.go, self.back = threading.Semaphore(0), threading.Semaphore(0)
         self.start()
-
-    def _wait(self) -> None:
-        self.back.release()
-        self.go.acquire()
 
     def run(self) -> None:
         """The attempt, once the first turn comes."""
         self.go.acquire()
         try:
-            self.making.run()
+            self.lines = run_hooked(self.spec, self._wait)[1]
         finally:
             self.over = True
             self.back.release()
+
+    def _wait(self, call: Callable[[], Observation]) -> Observation:
+        self.back.release()
+        self.go.acquire()
+        return call()
 
     def step(self) -> bool:
         """Let it go on up to its next call; False once it is over."""
         self.go.release()
         self.back.acquire()
         return not self.over
-
-
-class WaitingGateway(Gateway):
-    """Waits for its turn before each call."""
-
-    def __init__(self, own: Gateway, wait: Callable[[], None]) -> None:
-        super().__init__(own.session, own.setting)
-        self.wait = wait
-
-    def call(self, name: str, raw: str) -> Observation:
-        """As ever, when it is its turn."""
-        self.wait()
-        return super().call(name, raw)
 
 
 # ---- the shape of this file ------------------------------------------------
@@ -9409,15 +8850,10 @@ def file_shape() -> Iterator[str]:
     tree, lines = ast.parse(source), source.split("\n")
     contents = re.findall(r"^ +(\d+)  (.+)$", ast.get_docstring(tree, clean=False) or "", re.M)
     expect(BANNER.findall(source), contents, "contents and banners")
-    yield "contents"
-    expect([i for i, line in enumerate(lines, 1) if len(line) > 100], [], "lines over 100 columns")
-    expect(len(lines) <= 10_000, True, "at most 10,000 lines")
-    yield "size"
-    for node in ast.walk(tree):
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        for name in names:
-            expect(name.split(".")[0] in sys.stdlib_module_names, True, f"import {name}")
+    expect([i for i, line in enumerate(lines, 1) if len(line) > 100 or i > 10_000], [], "size")
+    names = [a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names]
+    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    expect({name.split(".")[0] for name in names} - sys.stdlib_module_names, set(), "imports")
     yield "imports"
     expect(list(_late_names(source, tree)), [], "names of later chapters, or bound twice")
     yield "order"
@@ -9427,8 +8863,7 @@ def file_shape() -> Iterator[str]:
             expect((node.end_lineno or 0) - node.lineno <= 300, True, f"the size of {node.name}")
         if isinstance(node, ast.FunctionDef) and node.name not in LONG_BY_DESIGN:
             sizes.append(_code_lines(node, lines))
-            expect(sizes[-1] <= 60, True, f"{node.name} has {sizes[-1]} lines of code")
-            expect(_nesting(node) <= 4, True, f"{node.name} nests {_nesting(node)} deep")
+            expect(sizes[-1] <= 60 and _nesting(node) <= 4, True, f"size, nesting of {node.name}")
     sizes.sort()
     expect(sizes[len(sizes) // 2] <= 8 and sizes[len(sizes) * 95 // 100] <= 35, True, "sizes")
     yield "functions"
@@ -9442,13 +8877,12 @@ def _code_lines(node: ast.FunctionDef, lines: Sequence[str]) -> int:
 
 
 def _nesting(node: ast.AST) -> int:
-    deepest = 0
+    deepest, blocks = 0, (ast.If, ast.For, ast.While, ast.With, ast.Try)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
             continue
-        block = isinstance(child, (ast.If, ast.For, ast.While, ast.With, ast.Try))
         chained = isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
-        deepest = max(deepest, _nesting(child) + (block and not chained))
+        deepest = max(deepest, _nesting(child) + (isinstance(child, blocks) and not chained))
     return deepest
 
 
@@ -9457,13 +8891,10 @@ def _late_names(source: str, tree: ast.Module) -> Iterator[str]:
     home: dict[str, int] = {}
     for node in tree.body:
         names = [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
         names += [target.id for target in targets if isinstance(target, ast.Name)]
-        for name in names:
-            if name in home:
-                yield f"{name} is bound twice"
-            home[name] = sum(start <= node.lineno for start in starts)
+        yield from (f"{name} is bound twice" for name in names if name in home)
+        home.update(dict.fromkeys(names, sum(start <= node.lineno for start in starts)))
     for table_ in symtable.symtable(source, "eval_harness.py", "exec").get_children():
         for name in sorted(set(_globals_of(table_))):
             if home.get(name, 0) > home.get(table_.get_name(), 99):
@@ -9474,6 +8905,66 @@ def _globals_of(table_: symtable.SymbolTable) -> Iterator[str]:
     yield from (s.get_name() for s in table_.get_symbols() if s.is_global() and s.is_referenced())
     for child in table_.get_children():
         yield from _globals_of(child)
+
+
+SCALED = ("tasks/helpdesk/assign-unowned.toml", "tasks/helpdesk/mina-own.toml",
+    "tasks/inventory/receive-bronte.toml", "tasks/store/two-lamps.toml")
+
+
+@test
+def scaled_world() -> Iterator[str]:
+    """A grown world is sound, each time the same, and can grow again; the rows it had, shapes,
+    look-alikes and shares are kept; tasks hold on it."""
+    for name, world in [*library().worlds.items(), ("odd", odd_world())]:
+        files = {path.split("/")[2]: data for path, data in library().files.items()
+            if path.startswith(f"seeds/{name}/")} or odd_files()
+        grown = _check_growth(world, files, 4_000)
+        _check_growth(grown.after, grown.files, 6_000)
+        yield name
+        for rows, keep in ((1, ()), (MAX_ROWS + 1, ()), (4_000, ("x",)), (4_000, world.tables)):
+            try:
+                scale_world(world, files, rows, keep)
+            except HarnessError:
+                continue
+            raise Wrong(f"{name} with {rows} rows, {keep} kept")
+        tasks, problems = build_tasks(grown.after, {path.split("/")[2]: library().files[path]
+            for path in SCALED if path.startswith(f"tasks/{name}/")}, name)
+        expect(problems, [], name)
+        for proof in (proof for task in tasks for proof in proofs(task)):
+            expect(proof.faults, (), f"{proof.task} {proof.agent}")
+            yield f"{proof.task} {proof.agent}"
+
+
+def _check_growth(world: World, files: Mapping[str, bytes], rows: int) -> Growth:
+    grown = scale_world(world, files, rows)
+    expect(grown.files, scale_world(world, files, rows).files, "the same each time")
+    counts = grown.as_json()["entities"]
+    expect(0 <= sum(e["rows"][1] for e in counts) - rows < 30, True, f"about {rows} rows")
+    for name, table_ in world.tables.items():
+        both, entity = (table_.rows, grown.after.tables[name].rows), table_.entity
+        new = [both[1][key] for key in both[1].keys() - both[0].keys()]
+        expect([both[1][key] for key in both[0]], list(both[0].values()), name)
+        expect(name in grown.kept and bool(new), False, f"{name} is kept")
+        refs = [f for f in entity.fields.values() if f.ref]
+        for row in new:
+            numbers = {row[f.name].rpartition("-")[2] for f in refs
+                if f.ref not in grown.kept and row.get(f.name)}
+            expect(numbers <= {row[entity.key].rpartition("-")[2]}, True, f"the refs of {row}")
+        pairs = [Counter(encode([row.get(f.name) for f in refs]) for row in rows_.values())
+            for rows_ in both]
+        expect(set(pairs[0].values()) != {1} or set(pairs[1].values()) == {1}, True, f"one {name}")
+        for field in telling(table_) if new else ():
+            texts = [Counter(row[field.name] for row in rows_.values() if row.get(field.name))
+                for rows_ in both]
+            groups = [look_alikes(t for t in found if len(t) <= 80) for found in texts]
+            more = len(groups[1]) - len(groups[0])
+            expect(more > 0 or not groups[0], True, f"{name}.{field.name} alike")
+            expect({t: texts[1][t] for t in texts[0]}, dict(texts[0]), f"{name}.{field.name}")
+    for e in counts:
+        for field, share in ((f, s) for f, kinds in e["fields"].items() for s in kinds.values()):
+            apart = abs(share[0] / e["rows"][0] - share[1] / e["rows"][1])
+            expect(apart < 0.1, True, f"the share of {e['entity']}.{field}: {share}")
+    return grown
 
 
 def run_selftest(only: Sequence[str], verbose: bool, say: Callable[[str], None]) -> tuple[int, int]:
@@ -9499,7 +8990,7 @@ def run_selftest(only: Sequence[str], verbose: bool, say: Callable[[str], None])
 
 
 # ============================================================================
-# 18  Commands
+# 19  Commands
 # ============================================================================
 
 
@@ -9652,8 +9143,8 @@ def _examined_json(found: Examined) -> dict[str, JSON]:
     rows: list[JSON] = [{"agent": p.agent, "role": p.role, "note": p.note, "faults": list(p.faults),
         "fails": sorted(p.verdict.failed), "result": p.verdict.as_json()} for p in found.proofs]
     return {"task": found.task.name, "criteria": list(found.task.criteria), "proofs": rows,
-        "uncovered": list(found.uncovered), "voids": dict(found.task.voids),
-        "faults": list(found.faults())}
+        "automated": len(found.automated), "uncovered": list(found.uncovered),
+        "voids": dict(found.task.voids), "faults": list(found.faults())}
 
 
 def _worlds_to_check(options: argparse.Namespace) -> tuple[list[World], list[Task]]:
@@ -9697,7 +9188,11 @@ def _check_path(path: Path, text: str,
         tasks, more = build_tasks(world, files, str(Path(text).parent))
         problems = [*problems, *more]
     else:
-        raise HarnessError(f"{printable(text)}: a world folder or a task file was expected")
+        named = [_root(options) / "seeds" / text, _root(options) / "tasks" / f"{text}.toml"]
+        there = [near for near in named if near.exists() and near != path]
+        if not there:
+            raise HarnessError(f"{printable(text)}: a world or task, by name or path, was expected")
+        return _check_path(there[0], os.path.relpath(there[0]), options)
     if problems:
         raise InvalidInput(problems)
     return [world], tasks
@@ -9732,6 +9227,31 @@ def command_explain(options: argparse.Namespace, out: Output) -> int:
     library = load_library(folder / "inputs", "inputs/", False, options.allow_world_code)
     task = library.tasks.get(hits[0].task)
     out.lines(explain_lines(records[0] if records else None, hits[0], task))
+    return Exit.OK
+
+
+def command_scale(options: argparse.Namespace, out: Output) -> int:
+    """scale: a larger world of the same shape, with its tasks, in a root of its own."""
+    seeds, code = _root(options) / "seeds", options.allow_world_code
+    named = {p.parent.name: p.parent for p in sorted(seeds.glob("*/contract.toml"))}
+    folder = named.get(options.world, Path(options.world))
+    if not (folder / "contract.toml").is_file():
+        raise HarnessError(f"{shown(options.world)}: no such world{_close(options.world, named)}")
+    world, problems = load_world(folder, folder.as_posix(), code)
+    if problems:
+        raise InvalidInput(problems)
+    grown = scale_world(world, folder_files(folder), options.rows, _split(options.keep), code)
+    home, tasks = folder.resolve(), dict[str, bytes]()
+    if (beside := home.parent.parent / "tasks" / home.name).is_dir():
+        tasks = task_files(beside)
+    name = world.contract.world
+    write_folder(Path(options.out), {f"seeds/{name}/{n}": data for n, data in grown.files.items()}
+        | {f"tasks/{name}/{n}": data for n, data in tasks.items()})
+    following = printable(f"python eval_harness.py check --root {shlex.quote(options.out)}")
+    if options.json:
+        out.document({**grown.as_json(), "next": following})
+    else:
+        out.lines([*growth_lines(grown.as_json()), f"next: {following}"])
     return Exit.OK
 
 
@@ -9792,6 +9312,17 @@ COMMANDS = {
     "explain": Command(command_explain, "one attempt as a timeline",
         [(("attempt",), {"metavar": "ATTEMPT", "help": "its name, or a part of it"}),
         _RUN_DIR, _JSON]),
+    "scale": Command(
+        command_scale,
+        "write a larger world of the same shape, with its tasks",
+        [
+            (("world",), {"metavar": "WORLD", "help": "a world's name or folder"}),
+            (("--rows",), {"metavar": "N", "type": int, "required": True, "help": "rows in all"}),
+            (("--out",), {"metavar": "DIR", "required": True, "help": "a new folder for it"}),
+            (("--keep",), {"metavar": "ENTITIES", "help": "entities that stay as they are"}),
+            _JSON,
+        ],
+    ),
     "seal": Command(command_seal, "write SHA256SUMS over a run", [_FOLDER, _RUN_DIR]),
 }
 

@@ -213,6 +213,41 @@ def planted_faults(folder: Path) -> Iterator[str]:
     demand("Traceback" not in text, "no traceback")
 
 
+def scaled_worlds(folder: Path) -> Iterator[str]:
+    """At 30,000 rows every oracle passes, every mutant fails just what it says; no half folder."""
+    for world in ("helpdesk", "inventory", "store"):
+        roots = [folder / world, folder / f"{world}-again"]
+        for place, seed in zip(roots, ("1", "2"), strict=True):
+            done = run("scale", world, "--rows", "30000", "--out", str(place),
+                       environment={"PYTHONHASHSEED": seed})
+            demand(done.returncode == 0, done.stderr.decode())
+        first, second = ([(path.relative_to(root), path.read_bytes())
+            for path in sorted(root.rglob("*")) if path.is_file()] for root in roots)
+        demand(first == second, f"{world}: the same bytes each time")
+        for name in ("seeds", "tasks"):
+            for path in (ROOT / name / world).iterdir():
+                grown = roots[0] / name / world / path.name
+                same = path.suffix == ".json" or grown.read_bytes() == path.read_bytes()
+                demand(same, f"{path}: copied as it is")
+        checked = run("check", "--root", str(roots[0]))
+        demand(checked.returncode == 0, checked.stdout.decode() + checked.stderr.decode())
+        demand(b": no fault" in checked.stdout, "oracles and mutants do as they say")
+        for command in (("run", "--agent", "null"), ("inspect",)):
+            demand(run(*command, "--root", str(roots[0])).returncode == 0, f"{command}")
+        yield world
+    for words, said in (
+        (("helpdesk", "--rows", "9", "--out", f"{folder}/new"), "--rows 9"),
+        (("helpdesk", "--rows", "30000", "--out", str(folder)), "is there already"),
+        (("helpdesc", "--rows", "30000", "--out", f"{folder}/new"), "did you mean helpdesk?"),
+        (("helpdesk", "--rows", "2000", "--out", f"{folder}/new", "--keep", "x"), "no such entity"),
+    ):
+        done = run("scale", *words)
+        text = done.stderr.decode()
+        demand(done.returncode == 2 and said in text and text.count("\n") == 1, text)
+        demand(not (folder / "new").exists(), "nothing is written")
+        yield said
+
+
 def main() -> int:
     """Run every check in a folder of its own; the first failure of each is said."""
     checks: list[Callable[[Path], Iterator[str]]] = [
@@ -222,6 +257,7 @@ def main() -> int:
         reference_verifies,
         patched_replay,
         planted_faults,
+        scaled_worlds,
     ]
     passed = failed = 0
     for check in checks:
