@@ -7410,7 +7410,7 @@ def examined_lines(found: Examined, answers: bool) -> Iterator[str]:
     """What `check` prints of one task."""
     task, roles = found.task, Counter(proof.role for proof in found.proofs)
     yield (f"{task.name}: {'tested' if found.tested else 'untested'}, {len(task.criteria)} criteria"
-        + "".join(f", {count} {role}{'s' * (role in 'oracle mutant twin')}"
+        + "".join(f", {count} {role}{'s' * (count > 1 and role != 'derived')}"
             for role, count in sorted(roles.items())))
     for selector, count in task.voids.items():
         yield f"  void: {printable(selector)} on {count} rows"
