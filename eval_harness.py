@@ -53,31 +53,49 @@ import fnmatch
 import functools
 import gc
 import hashlib
+import importlib
 import io
 import itertools
 import json
+import multiprocessing
 import operator
 import os
 import random
 import re
 import shlex
+import signal
 import stat
 import symtable
 import sys
 import tempfile
 import threading
+import time
 import tracemalloc
 import types
 import unicodedata
 import warnings
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, overload
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this system
+    fcntl = None  # type: ignore[assignment]
 
 try:
     import tomllib
@@ -5545,6 +5563,17 @@ class Verdict:
         }
 
 
+def verdict_from(value: Mapping[str, Any]) -> Verdict:
+    """A verdict that was read back; its JSON lacks the kinds of criteria and the counts."""
+    checks = tuple(Check(c["criterion"], c["tier"], "", c["passed"], c["reason"], c["records"])
+        for c in value["checks"])
+    names = ("attempt", "task", "agent", "sample", "try", "outcome", "owner", "evidence", "grade",
+        "verdict", "honesty")
+    parts: list[Any] = [*map(value.__getitem__, names), checks, tuple(value["failure_modes"]),
+        tuple(value["problems"]), value["alternative"] or ""]
+    return Verdict(*parts)
+
+
 def _view(call: Mapping[str, Any], contract: Contract) -> CallView:
     """A recorded call line as criteria see it."""
     observation, tool = call["observation"], call["tool"]
@@ -6099,8 +6128,9 @@ class AgentKind(NamedTuple):
     """One agent to run on one task: its name and how to make it."""
 
     name: str
-    make: Callable[[], Agent]
+    make: Callable[..., Agent]
     expected: Mutant | None = None
+    seeded: bool = False  # whether `make` takes the attempt's seed
 
 
 def _scripted(task: Task, script: Script) -> Callable[[], Agent]:
@@ -6127,16 +6157,37 @@ AGENTS: dict[str, tuple[str, Callable[[Task], list[AgentKind]]]] = {
     "mutants": ("the task's known-bad agents", _mutant_agents),
     "null": ("does nothing and says nothing", lambda task: [AgentKind("null", Silent)]),
     "random": ("calls tools at random", lambda task: [
-        AgentKind("random", lambda: Wanderer(f"random {task.name}"))]),
+        AgentKind("random", lambda seed=0: Wanderer(f"{seed} {task.name}"), seeded=True)]),
     "dump": ("reads all that there is and says it", lambda task: [AgentKind("dump", Dumper)]),
 }
 
 
 def agents_for(name: str, task: Task) -> list[AgentKind]:
     """The agents that a name on the command line stands for; raises HarnessError."""
+    base, _, share = name.partition(":")
+    if base == "simulated":
+        return _simulated(task, name, share)
     if name not in AGENTS:
-        raise HarnessError(f"--agent {printable(name)}: one of {', '.join(AGENTS)} was expected")
+        known = f"one of {', '.join(AGENTS)}, simulated:P was expected"
+        raise HarnessError(f"--agent {printable(name)}: {known}")
     return AGENTS[name][1](task)
+
+
+def _simulated(task: Task, name: str, share: str) -> list[AgentKind]:
+    """The oracle with probability P, else one of the mutants: an agent of a known true rate."""
+    if not re.fullmatch(r"0|1|[01]\.[0-9]{1,6}", share) or float(share) > 1:
+        raise HarnessError(f"--agent {printable(name)}: simulated:P, 0 <= P <= 1, was expected")
+    good, bad = _oracle_agents(task)[:1], _mutant_agents(task)
+    if not good or not bad:
+        return []
+
+    def drawn(seed: int) -> Agent:
+        draw = random.Random(seed)
+        kind = good[0] if draw.random() < float(share) else draw.choice(bad)
+        made: Agent = kind.make()
+        return made
+
+    return [AgentKind(name, drawn, seeded=True)]
 
 
 # ============================================================================
@@ -6838,19 +6889,20 @@ class Prediction(NamedTuple):
         return found != self[:4] or sorted(verdict.failed) != list(self.fails)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One planned attempt."""
+class Cell(NamedTuple):
+    """Planned attempts of one agent at one task: they differ in their sample alone."""
 
-    identity: Identity
+    task: str
+    agent: str
     limits: Limits
+    samples: int = 1
     damage: str = ""  # of the demonstration: edited, killed
     prediction: Prediction | None = None
 
     def as_json(self) -> dict[str, JSON]:
-        """Its line in the plan."""
-        found: dict[str, JSON] = {"attempt": self.identity.name,
-            **dict(zip(_WHO, self.identity, strict=True)), "limits": self.limits._asdict()}
+        """Its entry in run.json."""
+        found: dict[str, JSON] = {"task": self.task, "agent": self.agent, "samples": self.samples,
+            "limits": self.limits._asdict()}
         if self.damage:
             found["damage"] = self.damage
         if self.prediction:
@@ -6858,50 +6910,102 @@ class Entry:
         return found
 
 
-def entry_from(value: Any) -> Entry:
-    """An entry of a plan that was read back; raises HarnessError where it is none."""
+def cell_from(value: Any) -> Cell:
+    """A cell that was read back; raises HarnessError where it is none."""
     try:
-        identity, limits = Identity(*(value[k] for k in _WHO)), Limits(**value["limits"])
-        kinds = [type(item) for item in (*identity, *limits)]
-        prediction = None
-        if "prediction" in value:
-            raw = value["prediction"]
-            prediction = Prediction(**{**raw, "fails": tuple(raw["fails"])})
-        if kinds != [str, str] + [int] * (len(kinds) - 2) or value["attempt"] != identity.name:
+        cell = Cell(**{**value, "limits": Limits(**value["limits"])})
+        if cell.prediction:
+            raw: Any = cell.prediction
+            cell = cell._replace(prediction=Prediction(**{**raw, "fails": tuple(raw["fails"])}))
+        kinds = [type(item) for item in (*cell[:2], cell.samples, *cell.limits)]
+        if kinds != [str, str, int, int, int] or cell.samples < 1:
             raise TypeError
-        return Entry(identity, limits, value.get("damage", ""), prediction)
+        return cell
     except (TypeError, KeyError, AttributeError):
         raise HarnessError(f"run.json: plan: found {shown(value)}: an entry of a plan") from None
 
 
-def plan_run(tasks: Sequence[Task], agents: Sequence[str]) -> list[tuple[Entry, Spec]]:
-    """Every agent on every task, in order."""
-    specs = (spec_for(task, agent)
-        for task in tasks for name in agents for agent in agents_for(name, task))
-    return [(Entry(spec.identity, spec.limits), spec) for spec in specs]
+class Plan:
+    """All attempts of a run, counted through: cell by cell, sample by sample. Nothing is listed, so
+    that a hundred thousand cost no more than one."""
+
+    def __init__(self, cells: Iterable[Cell], seed: int = 0) -> None:
+        self.cells, self.seed = tuple(cells), seed
+        self.starts = [0, *itertools.accumulate(cell.samples for cell in self.cells)]
+        self.places = {(cell.task, cell.agent): at for at, cell in enumerate(self.cells)}
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def cell(self, number: int) -> Cell:
+        """The cell of the attempt of that number."""
+        return self.cells[bisect.bisect_right(self.starts, number) - 1]
+
+    def identity(self, number: int, attempt_try: int = 0) -> Identity:
+        """Which attempt has that number."""
+        at = bisect.bisect_right(self.starts, number) - 1
+        task, agent, sample = *self.cells[at][:2], number - self.starts[at]
+        return Identity(task, agent, sample, attempt_try, seed_of(self.seed, task, agent, sample))
+
+    def number(self, name: str) -> int | None:
+        """The number of an attempt by its name, whatever its try; None for one of no plan."""
+        found = _NAME.fullmatch(name)
+        at = self.places.get((found[1], found[2])) if found else None
+        if found is None or at is None or int(found[3]) >= self.cells[at].samples:
+            return None
+        return self.starts[at] + int(found[3])
 
 
-def plan_demo(tasks: Sequence[Task]) -> list[tuple[Entry, Spec]]:
+_NAME = re.compile(r"([^:]+):(.+)#(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
+
+
+def seed_of(seed: int, task: str, agent: str, sample: int) -> int:
+    """The seed of one attempt: apart from order, shuffling and the number of workers.
+
+    >>> seed_of(0, "w/t", "random", 0) != seed_of(0, "w/t", "random", 1)
+    True
+    """
+    return int(digest(f"{seed} {task} {agent} {sample}")[:12], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run was asked for, beyond its worlds and tasks."""
+
+    agents: tuple[str, ...] = ("oracle",)
+    samples: int = 1
+    seed: int = 0
+    turns: int | None = None  # in place of each task's own limit
+    calls: int | None = None
+    temperature: float | None = None
+    prompt: str = ""  # the system prompt
+    version: str = ""  # of the agent, in its owner's words
+
+
+def plan_run(tasks: Sequence[Task], settings: Settings) -> Plan:
+    """Every agent on every task, so many samples of each."""
+    own = {name: value for name in ("turns", "calls")
+        if (value := getattr(settings, name)) is not None}
+    return Plan((Cell(task.name, agent.name, task.limits._replace(**own), settings.samples)
+        for task in tasks for name in settings.agents for agent in agents_for(name, task)),
+        settings.seed)
+
+
+def plan_demo(tasks: Sequence[Task]) -> Plan:
     """The demo tasks with oracles and mutants, then what can go wrong around an attempt."""
-    planned = []
-    for task in (task for task in tasks if task.demo):
-        for agent in [*_oracle_agents(task)[:1], *_mutant_agents(task)]:
-            spec = spec_for(task, agent)
-            planned.append((Entry(spec.identity, spec.limits, "", _predicted(task, agent)), spec))
+    cells = [Cell(task.name, agent.name, task.limits, prediction=_predicted(task, agent))
+        for task in tasks if task.demo
+        for agent in [*_oracle_agents(task)[:1], *_mutant_agents(task)]]
     first = next((task for task in tasks if task.demo and task.expects == "change"), None)
     if first is None:
         raise HarnessError("the demonstration needs a task with demo = true that expects a change")
-    oracle = _oracle_agents(first)[0]
-    few = first.limits._replace(turns=2)
-    edited = Prediction("completed", UNGRADED, None, None, ())
-    for name, limits, damage, prediction in (
-        ("oracle-cut-off", few, "", _cut_off(first)),
-        ("oracle-edited", first.limits, "edited", edited),
-        ("oracle-killed", first.limits, "killed", Prediction(None, LOST, None, None, ())),
-    ):
-        spec = spec_for(first, oracle._replace(name=name), limits)
-        planned.append((Entry(spec.identity, limits, damage, prediction), spec))
-    return planned
+    few, edited = first.limits._replace(turns=2), Prediction("completed", UNGRADED, None, None, ())
+    killed = Prediction(None, LOST, None, None, ())
+    for name, limits, damage, prediction in (("oracle-cut-off", few, "", _cut_off(first)),
+            ("oracle-edited", first.limits, "edited", edited),
+            ("oracle-killed", first.limits, "killed", killed)):
+        cells.append(Cell(first.name, name, limits, 1, damage, prediction))
+    return Plan(cells)
 
 
 def _predicted(task: Task, agent: AgentKind) -> Prediction:
@@ -6930,16 +7034,38 @@ def damaged(lines: Sequence[str], damage: str) -> str:
     return text
 
 
-def revision_of(library: Library, planned: Sequence[Entry]) -> dict[str, JSON]:
-    """What is pinned: worlds, tasks part by part, limits, the build."""
-    tasks = sorted({entry.identity.task for entry in planned})
-    worlds = sorted({name.split("/")[0] for name in tasks})
+def revision_of(library: Library, plan: Plan, settings: Settings) -> dict[str, JSON]:
+    """What is pinned, each component under its name."""
+    tasks = sorted({cell.task for cell in plan.cells})
+    worlds = {name: library.worlds[name] for name in sorted({t.split("/")[0] for t in tasks})}
     return {
-        "build": digest(read_bytes(Path(__file__).resolve())), "schema": SCHEMA,
+        "agent": {"names": list(settings.agents), "version": settings.version},
+        "build": digest(read_bytes(Path(__file__).resolve())),
+        "limits": {"turns": settings.turns, "calls": settings.calls},
+        "plan": digest(encode([cell.as_json() for cell in plan.cells])),
+        "prompt": digest(settings.prompt), "samples": settings.samples, "schema": SCHEMA,
+        "seed": settings.seed, "temperature": settings.temperature,
         "tasks": {name: dict(library.tasks[name].parts) for name in tasks},
-        "worlds": {name: library.worlds[name].sha256 for name in worlds},
-        "attempts": digest(encode([entry.as_json() for entry in planned])),
+        "tools": {name: digest(encode([*map(tool_schema, world.contract.tools.values())]))
+            for name, world in worlds.items()},
+        "worlds": {name: dict(world.manifest) for name, world in worlds.items()},
     }
+
+
+def departures(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Every place where two revisions differ, as `limits.turns: 40 -> 60`.
+
+    >>> list(departures({"limits": {"turns": 40}, "seed": 0}, {"limits": {"turns": 60}, "seed": 0}))
+    ['limits.turns: 40 -> 60']
+    """
+    if type(old) is dict and type(new) is dict:
+        for name in sorted(old.keys() | new.keys()):
+            below = f"{path}.{name}" if path else name
+            yield from departures(old.get(name, MISSING), new.get(name, MISSING), below)
+    elif not same(old, new):
+        said = [f"{value[:12]}..." if type(value) is str and len(value) == 64 else shown(value)
+            for value in (old, new)]
+        yield f"{path}: {said[0]} -> {said[1]}"
 
 
 def wall_time(form: str = "%Y-%m-%dT%H:%M:%S.%fZ") -> str:
@@ -6968,6 +7094,15 @@ def write_file(path: Path, data: bytes) -> None:
         path.write_bytes(data)
 
 
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a file line by line; who reads it meanwhile has the old one. Raises HarnessError."""
+    near = path.with_name(f".{path.name}.new")
+    with writing(f"{printable(str(path))}:"):
+        with open(near, "w", encoding="ascii", newline="\n") as file:
+            file.writelines(lines)
+        near.replace(path)
+
+
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write a new folder of files, by path below it: all of them or none; raises HarnessError."""
     target = folder.resolve()
@@ -6980,101 +7115,447 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         Path(near, "new").replace(target)
 
 
-class Journal:
-    """Append-only files of one worker: evidence, and the context beside it."""
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run's directory for writing. The system lets go of the lock of a dead process, so a
+    crash blocks nobody. Raises HarnessError that names the holder."""
+    with writing(f"{printable(str(folder))}:"):
+        file = open(folder / "lock", "a+", encoding="ascii")  # noqa: SIM115
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise fault_of(folder, f"is in use by {printable(file.read().strip())}") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()}, started {wall_time()}\n")
+        file.flush()
+        yield
 
-    def __init__(self, folder: Path, worker: int) -> None:
-        with writing(f"{folder}:"):
-            self.files = [open(folder / f"{kind}-{worker}.jsonl", "ab")  # noqa: SIM115
+
+class Journal:
+    """Append-only files of one worker: evidence, and the context beside it. What was appended is
+    with the operating system at once, and on the disk after 16 attempts or 50 ms; `durable`: at
+    once."""
+
+    def __init__(self, folder: Path, worker: int, durable: bool = False) -> None:
+        with writing(f"{printable(str(folder))}:"):
+            self.files = [open(folder / f"{kind}-{worker}.jsonl", "ab", buffering=0)  # noqa: SIM115
                 for kind in ("attempts", "context")]
+        self.group, self.waiting, self.since = (1, 0.0) if durable else (16, 0.05), 0, 0.0
 
     def append(self, evidence: str, context: dict[str, JSON]) -> None:
-        """One attempt, flushed to the operating system."""
+        """One attempt, whole."""
         with writing("the journal"):
             for file, text in zip(self.files, (evidence, encode(context) + "\n"), strict=True):
-                file.write(text.encode("ascii"))
-                file.flush()
+                _write_all(file, text.encode("ascii"))
+            self.since = self.since or time.monotonic()
+            self.waiting += 1
+            if self.waiting >= self.group[0] or time.monotonic() - self.since > self.group[1]:
+                self.sync()
+
+    def sync(self) -> None:
+        """Everything to the disk."""
+        with writing("the journal"):
+            for file in self.files:
+                os.fsync(file.fileno())
+        self.waiting, self.since = 0, 0.0
 
     def close(self) -> None:
-        """Everything to the disk."""
+        """Everything to the disk, and no more."""
+        self.sync()
         for file in self.files:
-            with writing("the journal"):
-                file.flush()
-                os.fsync(file.fileno())
-                file.close()
+            file.close()
 
 
-def start_run(folder: Path, library: Library, planned: Sequence[Entry]) -> None:
+def _write_all(file: io.FileIO, data: bytes) -> None:
+    """A short write is followed by the rest; a file that takes nothing more raises."""
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) or 0 :]
+
+
+def journals(folder: Path, kind: str = "attempts") -> list[Path]:
+    """The journals of a run in the order of their numbers."""
+    found = {path.stem.partition("-")[2]: path for path in folder.glob(f"{kind}-*.jsonl")}
+    return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
+
+
+def start_run(folder: Path, library: Library, plan: Plan, settings: Settings) -> None:
     """Pin and archive everything before the first attempt."""
-    if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
+    if any(path.name != "lock" for path in folder.iterdir()):
         raise fault_of(folder, "not empty: a run needs a directory of its own")
-    worlds = {entry.identity.task.split("/")[0] for entry in planned}
+    worlds = {cell.task.split("/")[0] for cell in plan.cells}
     files = {n: data for n, data in library.files.items() if n.split("/")[1] in worlds}
     files["eval_harness.py"] = read_bytes(Path(__file__).resolve())
+    files["prompt.txt"] = settings.prompt.encode("utf-8", "surrogatepass")
     for name, data in files.items():
         write_file(folder / "inputs" / name, data)
-    python = sys.version.split()[0]
     document = {
         "schema": RUN_SCHEMA,
-        "revision": revision_of(library, planned),
+        "revision": revision_of(library, plan, settings),
         "inputs": {name: digest(data) for name, data in files.items()},
-        "plan": [entry.as_json() for entry in planned],
-        "context": {"started": wall_time(), "python": python, "pid": os.getpid(), "jobs": 1},
+        "plan": {"seed": plan.seed, "cells": [cell.as_json() for cell in plan.cells]},
+        "context": {"started": wall_time(), "python": sys.version.split()[0], "pid": os.getpid()},
     }
     text = json.dumps(document, indent=1, sort_keys=True)
     write_file(folder / "run.json", text.encode("ascii") + b"\n")
 
 
-def execute(folder: Path, planned: Sequence[tuple[Entry, Spec]]) -> bool:
-    """Make every planned attempt, one after another; False where the user broke it off. What the
-    demonstration damages goes to a journal of its own, as from a worker that died."""
-    workers = (False, True) if any(entry.damage for entry, _ in planned) else (False,)
-    journals = {damage: Journal(folder, int(damage)) for damage in workers}
-    going = True
-    for entry, spec in planned:
-        lines: list[str] = []
-        began = wall_time()
-        outcome = attempt(spec, lines.append)
-        context = {"attempt": entry.identity.name, "began": began, "ended": wall_time()}
-        journals[bool(entry.damage)].append(damaged(lines, entry.damage), context)
-        going = outcome != "interrupted"
-        if not going:
-            break
-    for journal in journals.values():
-        journal.close()
-    return going
+def pin(folder: Path, library: Library, plan: Plan, settings: Settings) -> None:
+    """Start a run, or go on with one of the same revision; raises HarnessError, which names each
+    component that differs."""
+    if not (folder / "run.json").is_file():
+        return start_run(folder, library, plan, settings)
+    pinned = read_run(folder)["revision"]
+    differs = [*departures(pinned, revision_of(library, plan, settings))]
+    if len(differs) > 1:  # what makes the plan another one is named
+        differs = [line for line in differs if not line.startswith("plan: ")]
+    if differs:
+        said = "".join(f"\n  {printable(line)}" for line in differs[:20])
+        more = f"\n  and {len(differs) - 20} more" if len(differs) > 20 else ""
+        raise fault_of(folder, f"is a run of another revision:{said}{more}")
+    if any(cell.damage for cell in plan.cells):
+        raise fault_of(folder, "is a demonstration, which is made in one go")
+    return None
 
 
-class Result(NamedTuple):
-    """A run as it was read back and graded."""
+def recorded(folder: Path, plan: Plan, retry_errors: bool) -> tuple[bytearray, dict[int, int]]:
+    """Which attempts are recorded whole (1), and the next try of those that may be made again:
+    interrupted ones, with `retry_errors` also errors of provider and harness."""
+    done, tries = bytearray(len(plan)), dict[int, int]()
+    for path in journals(folder):
+        with open(path, "rb") as lines:
+            ends = (parse_line(line.decode("ascii", "replace").rstrip("\n"))
+                for line in lines if b'"event":"end"' in line and line.endswith(b"}\n"))
+            for event in filter(None, ends):
+                number = plan.number(event["attempt"])
+                if number is None or event["event"] != "end":
+                    continue
+                error = event.get("outcome") == "error" and event.get("owner") != "agent"
+                if event.get("outcome") == "interrupted" or (error and retry_errors):
+                    again = int(event["attempt"].rpartition(".")[2]) + 1
+                    tries[number] = max(tries.get(number, 0), again)
+                else:
+                    done[number] = 1
+    return done, tries
 
-    folder: Path
-    revision: str
-    plan: Sequence[Entry]
-    verdicts: Sequence[Verdict]
-    problems: Sequence[str]  # of the run as a whole
-    origins: Mapping[str, str]  # task -> where it comes from
+
+class Interrupts:
+    """Ctrl-C while a run is made: the first one breaks off what is being attempted and lets the
+    rest be recorded; more of them change nothing, since that ends in bounded time."""
+
+    def __init__(self) -> None:
+        self.asked = self.working = False
+
+    def __enter__(self) -> Interrupts:
+        self.before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self.before)
+
+    def _note(self, *_: object) -> None:
+        first, self.asked = not self.asked, True
+        if first and self.working:
+            raise KeyboardInterrupt
+
+
+def spec_of(library: Library, plan_cell: Cell, who: Identity) -> Spec:
+    """An attempt as it is to be made; raises HarnessError where the task has no such agent."""
+    task = library.tasks[plan_cell.task]
+    name = re.sub(r"^oracle-(cut-off|edited|killed)$", "oracle", plan_cell.agent)
+    bases = [name] if name.startswith("simulated:") else AGENTS
+    kind = next((kind for base in bases for kind in agents_for(base, task) if kind.name == name),
+        None)
+    if kind is None:
+        raise HarnessError(f"{printable(who.name)}: the task has no such agent")
+    return Spec(task, who, partial(kind.make, who.seed) if kind.seeded else kind.make,
+        plan_cell.limits)
+
+
+class Made(NamedTuple):
+    """One attempt that was made: its evidence, how it ended, and the context beside it."""
+
+    text: str
+    outcome: str
+    context: dict[str, JSON]
+
+
+def make_attempt(library: Library, cell: Cell, who: Identity) -> Made:
+    """Make one scripted attempt in memory."""
+    lines: list[str] = []
+    began = wall_time()
+    outcome = attempt(spec_of(library, cell, who), lines.append)
+    context: dict[str, JSON] = {"attempt": who.name, "began": began, "ended": wall_time(),
+        "pid": os.getpid()}
+    return Made(damaged(lines, cell.damage), outcome, context)
+
+
+Job: TypeAlias = tuple[Any, Identity]  # a cell as JSON (workers may be far away), an attempt of it
+
+
+@functools.lru_cache(maxsize=2)
+def _library_of(root: str, code: bool, build: str) -> Library:
+    if digest(read_bytes(Path(__file__).resolve())) != build:
+        raise HarnessError(f"{__file__}: a worker runs another build of the harness")
+    return load_library(Path(root), code=code)
+
+
+def work(root: str, code: bool, build: str, seconds: float, jobs: Sequence[Job]) -> list[Made]:
+    """Make attempts in a worker, from a run's archived inputs. With a limit of seconds an attempt
+    that hangs takes the worker with it, which its pool notices."""
+    library = _library_of(root, code, build)
+    found = []
+    for cell, who in jobs:
+        if seconds:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+        found.append(make_attempt(library, cell_from(cell), Identity(*who)))
+    if seconds:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return found
+
+
+# Any executor can call `eval`: it imports this file by its folder, whatever `__main__` is there.
+_REMOTE = ("[p for p in [__import__('sys').path] if folder in p or not p.insert(0, folder)]"
+    " and __import__('eval_harness').work(*given)")
+
+
+def buried(library: Library, cell: Cell, who: Identity) -> Made:
+    """The record of an attempt that took its worker with it each time: an error of the world whose
+    code hangs or dies, which replays, since nothing is known of it."""
+    spec, lines = spec_of(library, cell, who), list[str]()
+    making = Attempt(spec, lines.append)
+    making.recorder.header(spec.task, spec.limits)
+    making.recorder.message("user", spec.task.instruction)
+    making.recorder.end("error", "world", making.gateway)
+    context: dict[str, JSON] = {"attempt": who.name, "ended": wall_time(), "died": DEATHS}
+    return Made("".join(lines), "error", context)
+
+
+DEATHS = 2  # of workers, before an attempt is given up
+
+
+class Pace(NamedTuple):
+    """How a run is made: nothing here changes a byte of evidence."""
+
+    jobs: int = 1
+    seconds: float = 0.0  # for one attempt, in a worker
+    durable: bool = False
+    executor: Callable[[], Executor] | None = None
+    code: bool = False
+
+
+def _own_pool(jobs: int) -> Executor:
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context(method),
+        initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+
+
+def spread(folder: Path, jobs: Iterator[Job], count: int, pace: Pace,
+        stop: Interrupts) -> Iterator[tuple[Sequence[Job], list[Made] | None]]:
+    """Make attempts in the workers of an executor, in groups: each with what was made of it, None
+    where its worker died; then no more are taken. At most two groups a worker are under way."""
+    size, broken = max(1, min(64, count // (pace.jobs * 8))), False
+    given = (str(folder / "inputs"), pace.code, digest(read_bytes(Path(__file__).resolve())),
+        0.0 if pace.executor else pace.seconds)
+    waiting: dict[Future[Any], Sequence[Job]] = {}
+    with (pace.executor or partial(_own_pool, pace.jobs))() as pool:
+        while True:
+            group = () if stop.asked or broken else tuple(itertools.islice(jobs, size))
+            if group:
+                try:
+                    future = (pool.submit(eval, _REMOTE, {"folder": str(HERE), "given": (*given,
+                        group)}) if pace.executor else pool.submit(work, *given, group))
+                    waiting[future] = group
+                except BrokenExecutor:
+                    broken = True
+                    yield group, None
+            while waiting and (not group or len(waiting) >= 2 * pace.jobs):
+                for future in wait(waiting, 0.5, FIRST_COMPLETED).done:
+                    yield waiting.pop(future), _given_back(future)
+            if not group:
+                return
+
+
+def _given_back(future: Future[Any]) -> list[Made] | None:
+    try:
+        return [Made(*made) for made in future.result()]
+    except BrokenExecutor:
+        return None
+
+
+def execute(folder: Path, library: Library, plan: Plan, pace: Pace, todo: Sequence[int],
+        tries: Mapping[int, int], tell: Callable[[int], None]) -> bool:
+    """Make the attempts of these numbers; False where the user broke it off. What the demonstration
+    damages goes to a journal of its own, as from a worker that died."""
+    worker = max((int(path.stem.split("-")[1]) for path in journals(folder)), default=-1) + 1
+    damage = any(cell.damage for cell in plan.cells)
+    kept = [Journal(folder, worker + n, pace.durable) for n in range(1 + damage)]
+    jobs = ((plan.cell(number), plan.identity(number, tries.get(number, 0))) for number in todo)
+    count = 0
+    with Interrupts() as stop:
+        alone = pace.jobs == 1 and not pace.executor and not pace.code
+        made_of = _made_here(library, jobs, stop) if alone else _made_there(
+            folder, library, jobs, len(todo), pace, stop)
+        for cell, made in made_of:
+            kept[bool(cell.damage)].append(made.text, made.context)
+            count += 1
+            tell(count)
+        for journal in kept:
+            journal.close()
+        return not stop.asked
+
+
+def _made_here(library: Library, jobs: Iterable[tuple[Cell, Identity]],
+        stop: Interrupts) -> Iterator[tuple[Cell, Made]]:
+    for cell, who in jobs:
+        try:
+            stop.working = not stop.asked
+            if stop.asked:
+                return
+            made = make_attempt(library, cell, who)
+        except KeyboardInterrupt:  # between the attempt's own lines: it is made again on resume
+            return
+        finally:
+            stop.working = False
+        yield cell, made
+
+
+def _made_there(folder: Path, library: Library, jobs: Iterable[tuple[Cell, Identity]], count: int,
+        pace: Pace, stop: Interrupts) -> Iterator[tuple[Cell, Made]]:
+    """In workers; whoever was with one that died is made again alone, and given up after that."""
+    source, orphans, died = ((cell.as_json(), who) for cell, who in jobs), list[Job](), True
+    while died:
+        died = False
+        for group, done in spread(folder, source, count, pace, stop):
+            died = died or done is None
+            orphans += group if done is None else ()
+            yield from ((cell_from(job[0]), made)
+                for job, made in zip(group, done or (), strict=False))
+    for job in orphans:
+        tried = (next(spread(folder, iter([job]), 1, pace._replace(jobs=1), stop), (job, None))[1]
+            for _ in range(DEATHS))
+        found = next((made[0] for made in tried if made), None)
+        if found is None and stop.asked:
+            return
+        cell = cell_from(job[0])
+        yield cell, found or buried(library, cell, job[1])
+
+
+def stream_records(path: Path, problems: list[str]) -> Iterator[Record]:
+    """The records of a journal one by one, those without an end last; what is no evidence goes to
+    `problems`. Holds only attempts that are under way."""
+    under_way: dict[str, tuple[list[str], list[dict[str, Any]]]] = {}
+    bad: list[int] = []
+    with open(path, "rb") as file:
+        for number, raw in enumerate(file, 1):
+            if not raw.endswith(b"\n"):
+                problems.append(f"{path.name}:{number}: line: is torn: it has no line end")
+                break
+            value = parse_line(raw[:-1].decode("ascii")) if raw.isascii() else None
+            if value is None:
+                bad.append(number)
+                continue
+            lines, events = under_way.setdefault(value["attempt"], ([], []))
+            lines.append(raw.decode("ascii"))
+            events.append(value)
+            if value["event"] == "end":
+                yield Record(value["attempt"], *under_way.pop(value["attempt"]))
+    problems += [f"{path.name}:{number}: line: {said}" for number, said in _spans(bad)]
+    for name, (lines, events) in under_way.items():
+        yield Record(name, lines, events)
+
+
+class Result:
+    """A run as it was read back and graded. The verdicts lie in a file, so that a large run takes
+    no more memory than a small one."""
+
+    def __init__(self, folder: Path, document: Mapping[str, Any], library: Library) -> None:
+        self.folder, self.library, self.plan = folder, library, plan_from(document)
+        self.revision = digest(encode(document["revision"]))
+        self.problems: list[str] = []  # of the run as a whole
+        self.notes: list[str] = []  # what a crash left behind, and was made good
+        self.lines = tempfile.SpooledTemporaryFile(1 << 24)  # noqa: SIM115
+        self.at = array("q", [-1]) * len(self.plan)  # number -> where its verdict's line begins
+        self.others: dict[int, list[str]] = {}  # verdicts of earlier tries
+        self.lost: set[int] = set()
+        self.strays: list[str] = []
+
+    @property
+    def origins(self) -> list[str]:
+        """Where the tasks of the run come from."""
+        names = {cell.task for cell in self.plan.cells} & self.library.tasks.keys()
+        return [self.library.tasks[name].origin for name in sorted(names)]
+
+    def take(self, record: Record) -> None:
+        """Grade one record, and put it beside what there is of the same attempt."""
+        number = self.plan.number(record.attempt)
+        if number is None:
+            self.strays.append(encode(
+                _ungraded(record, UNGRADED, ["is not in the plan"]).as_json()))
+            return
+        who = self.plan.identity(number, int(record.attempt.rpartition(".")[2]))
+        task = self.library.tasks.get(who.task)
+        verdict = (grade(record, task, self.plan.cell(number).limits, who) if task else
+            _ungraded(record, UNGRADED, ["its task is not in the run's inputs"]))
+        before = verdict_from(json.loads(self._line(number))) if self.at[number] >= 0 else None
+        if before and before.attempt == verdict.attempt:
+            if LOST in (before.evidence, verdict.evidence):
+                self.notes.append(f"{record.attempt}: was cut off, and made again")
+                verdict = verdict if before.evidence == LOST else before
+            else:
+                verdict = _ungraded(record, UNGRADED, ["is recorded twice"])
+        elif before:
+            first, verdict = sorted((before, verdict), key=lambda v: v.attempt_try)
+            self.others.setdefault(number, []).append(encode(first.as_json()))
+        (self.lost.add if verdict.evidence == LOST else self.lost.discard)(number)
+        self.at[number] = self.lines.seek(0, io.SEEK_END)
+        self.lines.write(encode(verdict.as_json()).encode("ascii") + b"\n")
+
+    def _line(self, number: int) -> str:
+        self.lines.seek(self.at[number])
+        return self.lines.readline().decode("ascii").rstrip("\n")
+
+    def grades(self) -> Iterator[str]:
+        """The lines of grades.jsonl: each verdict in the order of the plan, its earlier tries
+        before it."""
+        for number in range(len(self.plan)):
+            yield from (f"{line}\n" for line in self.others.get(number, ()))
+            if self.at[number] >= 0:
+                yield f"{self._line(number)}\n"
+            else:
+                who = self.plan.identity(number)
+                lost = Verdict(who.name, who.task, who.agent, who.sample, who.attempt_try, None,
+                    None, LOST, None, None, None, (), (), ("no line of it is in any journal",))
+                yield f"{encode(lost.as_json())}\n"
+        yield from (f"{line}\n" for line in self.strays)
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """All verdicts, in that order."""
+        return (verdict_from(json.loads(line)) for line in self.grades())
+
+
+class Tally:
+    """What became of the attempts of a run, as counts."""
+
+    def __init__(self, planned: int, verdicts: Iterable[Verdict]) -> None:
+        self.planned, self.first_failed = planned, ""
+        self.cells: dict[tuple[str, str], Counter[str]] = {}
+        for verdict in verdicts:
+            state = verdict.evidence if verdict.evidence != VERIFIED else (
+                verdict.grade if verdict.counted and verdict.grade else "excluded")
+            self.cells.setdefault((verdict.task, verdict.agent), Counter())[state] += 1
+            if state == "failed" and not self.first_failed:
+                self.first_failed = verdict.attempt
 
     @property
     def summary(self) -> dict[str, int]:
         """The counts of DESIGN 12."""
-        found = self.verdicts
-        grades = Counter(v.grade for v in found if v.counted)
-        evidence = Counter(v.evidence for v in found)
-        return {
-            "planned": len(self.plan), "recorded": len(found) - evidence[LOST],
-            "graded": grades.total(), "passed": grades["passed"], "failed": grades["failed"],
-            "ungraded": evidence[UNGRADED], "lost": evidence[LOST],
-            "excluded": sum(v.evidence == VERIFIED and not v.counted for v in found),
-        }
-
-    def as_json(self) -> dict[str, JSON]:
-        """The document that `--json` prints."""
-        return {
-            "schema": RUN_SCHEMA, "run": self.folder.name, "revision": self.revision,
-            "attempts": [verdict.as_json() for verdict in self.verdicts], "summary": self.summary,
-            "origins": dict(Counter(self.origins.values())), "problems": list(self.problems),
-        }
+        sums = sum(self.cells.values(), Counter[str]())
+        return {"planned": self.planned, "recorded": sums.total() - sums[LOST],
+            "graded": sums["passed"] + sums["failed"], **{name: sums[name]
+                for name in ("passed", "failed", UNGRADED, LOST, "excluded")}}
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -7088,7 +7569,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         raise fault_of(path, "is not JSON") from None
     if type(value) is not dict:
         raise fault_of(path, "an object was expected")
-    shape = {"schema": int, "revision": dict, "inputs": dict, "plan": list, "context": dict}
+    shape = {"schema": int, "revision": dict, "inputs": dict, "plan": dict, "context": dict}
     for name, kind in shape.items():
         if type(value.get(name)) is not kind:
             wanted = _TYPE_NAMES[kind].replace("table", "object")
@@ -7097,6 +7578,14 @@ def read_run(folder: Path) -> dict[str, Any]:
         said = f"schema {value['schema']} is not known to this build (it reads {RUN_SCHEMA})"
         raise fault_of(path, said)
     return dict(value)
+
+
+def plan_from(document: Mapping[str, Any]) -> Plan:
+    """The plan of a run that was read back; raises HarnessError where it is none."""
+    plan = document["plan"]
+    if type(plan.get("seed")) is not int or type(plan.get("cells")) is not list:
+        raise HarnessError("run.json: plan: a seed and cells were expected")
+    return Plan(map(cell_from, plan["cells"]), plan["seed"])
 
 
 def _changed_files(folder: Path, hashes: Mapping[str, Any], where: str) -> Iterator[str]:
@@ -7115,19 +7604,6 @@ def _unlisted(folder: Path, hashes: Mapping[str, Any]) -> Iterator[str]:
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in hashes and "__pycache__" not in name:
             yield f"inputs/{printable(name)}: is not among the inputs of run.json"
-
-
-def _other_revision(document: Mapping[str, Any], library: Library,
-        plan: Sequence[Entry]) -> Iterator[str]:
-    """Parts of the revision that are not what the archived inputs and the plan give."""
-    if any(entry.identity.task not in library.tasks for entry in plan):
-        return
-    derived = revision_of(library, plan)
-    derived["build"] = document["inputs"].get("eval_harness.py")
-    for name in sorted(derived.keys() | document["revision"].keys()):
-        found = _difference(name, document["revision"].get(name), derived.get(name))
-        if found:
-            yield f"run.json: revision.{found.replace('replayed', 'its inputs give')}"
 
 
 def seal_sums(folder: Path) -> dict[str, str]:
@@ -7152,34 +7628,32 @@ def write_seal(folder: Path) -> None:
     write_file(folder / "SHA256SUMS", "".join(lines).encode("utf-8"))
 
 
-def read_records(folder: Path) -> tuple[dict[str, list[Record]], list[Problem]]:
-    """All records of a run by attempt, from all its journals."""
-    records, problems = dict[str, list[Record]](), list[Problem]()
-    for path in sorted(folder.glob("attempts-*.jsonl")):
-        found, more = read_journal(path.name, read_bytes(path))
-        problems += more
-        for name, record in found.items():
-            records.setdefault(name, []).append(record)
-    return records, problems
+def settings_from(revision: Mapping[str, Any], prompt: str) -> Settings:
+    """The settings that a revision pins; raises HarnessError where it is none."""
+    try:
+        agent, limits = revision["agent"], revision["limits"]
+        return Settings(tuple(agent["names"]), revision["samples"], revision["seed"],
+            limits["turns"], limits["calls"], revision["temperature"], prompt, agent["version"])
+    except (KeyError, TypeError):
+        raise HarnessError("run.json: revision: is none of this build's") from None
 
 
-def _grade_entry(entry: Entry, records: Sequence[Record], library: Library) -> Verdict:
-    who = entry.identity
-    if not records:
-        return Verdict(who.name, who.task, who.agent, who.sample, who.attempt_try, None, None, LOST,
-            None, None, None, (), (), ("no line of it is in any journal",))
-    if len(records) > 1:
-        return _ungraded(records[0], UNGRADED, ["is recorded in two journals"])
-    task = library.tasks.get(who.task)
-    if task is None:
-        return _ungraded(records[0], UNGRADED, ["its task is not in the run's inputs"])
-    return grade(records[0], task, entry.limits, who)
+def _other_revision(folder: Path, document: Mapping[str, Any], library: Library,
+        plan: Plan) -> Iterator[str]:
+    """Parts of the revision that are not what the archived inputs and the plan give."""
+    if any(cell.task not in library.tasks for cell in plan.cells):
+        return
+    prompt = folder / "inputs" / "prompt.txt"
+    text = read_bytes(prompt).decode("utf-8", "replace") if prompt.is_file() else ""
+    derived = revision_of(library, plan, settings_from(document["revision"], text))
+    derived["build"] = document["inputs"].get("eval_harness.py")
+    yield from (f"run.json: revision.{line} (recorded -> what its inputs give)"
+        for line in departures(document["revision"], derived))
 
 
 def grade_run(folder: Path, code: bool = False) -> Result:
     """Read a run back from its directory alone, replay and grade every attempt."""
     document = read_run(folder)
-    plan = [entry_from(value) for value in document["plan"]]
     problems = [*_changed_files(folder / "inputs", document["inputs"], "inputs/"),
         *_unlisted(folder / "inputs", document["inputs"]),
         *_changed_files(folder, seal_sums(folder), "")]
@@ -7191,24 +7665,17 @@ def grade_run(folder: Path, code: bool = False) -> Result:
         changed = [Problem("inputs", 0, said, "", "the archive is not as it was")
             for said in problems]
         raise InvalidInput([*changed, *error.problems]) from None
-    problems += _other_revision(document, library, plan)
-    records, torn = read_records(folder)
-    names = [entry.identity.name for entry in plan]
-    problems += [f"plan: {name} stands twice" for name, n in Counter(names).items() if n > 1]
-    verdicts = [_grade_entry(entry, records.get(entry.identity.name, ()), library)
-        for entry in plan]
-    strays = sorted(records.keys() - set(names))
-    verdicts += [_ungraded(records[name][0], UNGRADED, ["is not in the plan"]) for name in strays]
-    problems += [str(problem) for problem in torn]
-    revision = digest(encode(document["revision"]))
-    origins = {entry.identity.task: library.tasks[entry.identity.task].origin
-        for entry in plan if entry.identity.task in library.tasks}
-    return Result(folder, revision, plan, verdicts, problems, origins)
-
-
-def grades_text(result: Result) -> str:
-    """grades.jsonl: one verdict a line."""
-    return "".join(encode(verdict.as_json()) + "\n" for verdict in result.verdicts)
+    result = Result(folder, document, library)
+    cells = Counter((cell.task, cell.agent) for cell in result.plan.cells)
+    result.problems += [*problems, *_other_revision(folder, document, library, result.plan),
+        *(f"plan: {task}:{agent} stands twice" for (task, agent), n in cells.items() if n > 1)]
+    torn: list[str] = []
+    for path in journals(folder):
+        for record in stream_records(path, torn):
+            result.take(record)
+    made_good = not result.lost and min(result.at, default=0) >= 0
+    (result.notes if made_good else result.problems).extend(torn)
+    return result
 
 
 def newest_run(runs: Path) -> Path:
@@ -7258,13 +7725,24 @@ def origin_line(origins: Iterable[str]) -> str:
         f"{name} {count} ({percent(count, total)})" for name, count in sorted(counts.items()))
 
 
-def result_lines(result: Result) -> list[str]:
+ROWS = 500  # of a larger run the table shows a line for each agent on each task
+
+
+def result_lines(result: Result, tally: Tally) -> Iterator[str]:
     """The outcome/evidence/grade table, the rate beside its counts."""
-    predicted = {entry.identity.name: entry.prediction for entry in result.plan}
+    yield from _rows(result) if len(result.plan) <= ROWS else _cells(tally)
+    yield ""
+    yield from summary_lines(result, tally)
+
+
+def _rows(result: Result) -> list[str]:
+    predicted = {result.plan.identity(n).name: result.plan.cell(n).prediction
+        for n in range(len(result.plan))}
     told = any(predicted.values())
     rows = []
-    for verdict in result.verdicts:
-        row = [verdict.task, verdict.agent + (f"#{verdict.sample}" if verdict.sample else ""),
+    for verdict in result.verdicts():
+        row = [verdict.task, verdict.agent + (f"#{verdict.sample}" if verdict.sample else "")
+            + (f" try {verdict.attempt_try}" if verdict.attempt_try else ""),
             (verdict.outcome or "-") + (f" ({verdict.owner})" if verdict.owner else ""),
             verdict.evidence, verdict.grade or "-", verdict.verdict or "-"]
         if told:
@@ -7275,28 +7753,36 @@ def result_lines(result: Result) -> list[str]:
         rows.append([*row, *why])
     head = ["task", "agent", "outcome", "evidence", "grade", "verdict"]
     head += ["prediction"] if told else []
-    return [*table([*head, "failing, or why not graded"], rows), "", *summary_lines(result)]
+    return table([*head, "failing, or why not graded"], rows)
 
 
-def summary_lines(result: Result) -> list[str]:
+def _cells(tally: Tally) -> list[str]:
+    states = ("passed", "failed", UNGRADED, LOST, "excluded")
+    return table(["task", "agent", *states, "rate"], [
+        [*who, *(str(counts[state]) for state in states),
+         percent(counts["passed"], counts["passed"] + counts["failed"])]
+        for who, counts in tally.cells.items()])
+
+
+def summary_lines(result: Result, tally: Tally) -> list[str]:
     """The pass rate, and beside it all that is not inside it."""
-    s = result.summary
+    s = tally.summary
     lines = [f"passed {s['passed']} of {s['graded']} graded: {percent(s['passed'], s['graded'])}"
         f"   (planned {s['planned']}, recorded {s['recorded']}, graded {s['graded']};"
         f" beside the rate: {s['ungraded']} ungraded, {s['lost']} lost, {s['excluded']} excluded)"]
     if result.origins:
-        lines.append(origin_line(result.origins.values()))
-    return [*lines, *(f"problem: {printable(problem)}" for problem in result.problems),
+        lines.append(origin_line(result.origins))
+    return [*lines, *(f"note: {printable(note)}" for note in result.notes),
+        *(f"problem: {printable(problem)}" for problem in result.problems),
         "Replay proves that a record is consistent, not who made it: what an agent said and chose"
         " can be forged."]
 
 
-def next_command(result: Result, directory: str = "") -> str:
+def next_command(tally: Tally, first: str, directory: str = "") -> str:
     """The one next command to try."""
     where = f" --run-dir {shlex.quote(directory)}" if directory else ""
-    bad = [v for v in result.verdicts if v.grade == "failed"] or result.verdicts
-    name = shlex.quote(bad[0].attempt) if bad else ""
-    return printable(f"next: python eval_harness.py explain {name}{where}")
+    return printable("next: python eval_harness.py explain "
+        f"{shlex.quote(tally.first_failed or first)}{where}")
 
 
 def _short(value: Any, limit: int = 90) -> str:
@@ -9620,28 +10106,90 @@ def _library(options: argparse.Namespace) -> Library:
 def command_run(options: argparse.Namespace, out: Output) -> int:
     """run: plan, pin, execute, read back, replay, grade, print."""
     library = _library(options)
-    demo = options.agent is None and options.tasks is None
-    tasks = select_tasks(library, _split(options.tasks))
-    agents = _split(options.agent) or ["oracle"]
-    planned = plan_demo(tasks) if demo else plan_run(tasks, agents)
-    if not planned:
+    settings, demo = _settings(options), False
+    if options.resume is not None:
+        folder = Path(options.resume) if options.resume else newest_run(_root(options) / "runs")
+        plan = plan_from(read_run(folder))
+    else:
+        demo = options.agent is None and options.tasks is None and options.samples == 1
+        tasks = select_tasks(library, _split(options.tasks))
+        plan = plan_demo(tasks) if demo else plan_run(tasks, settings)
+        folder = Path(options.run_dir) if options.run_dir else new_run_dir(_root(options) / "runs")
+    if not len(plan):
         raise HarnessError("nothing to run: the tasks chosen have no such agent")
-    folder = Path(options.run_dir) if options.run_dir else new_run_dir(_root(options) / "runs")
-    entries = [entry for entry, _ in planned]
-    start_run(folder, library, entries)
-    going = execute(folder, planned)
-    result = grade_run(folder, options.allow_world_code)
-    write_file(folder / "grades.jsonl", grades_text(result).encode("ascii"))
-    _print_result(result, options, out)
+    with writing(f"{printable(str(folder))}:"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        pin(folder, library, plan, settings)
+        done, tries = recorded(folder, plan, options.retry_errors)
+        todo = [number for number in range(len(plan)) if not done[number]]
+        going = not todo or execute(folder, library, plan, _pace(options, len(todo)), todo, tries,
+            Progress(len(todo)))
+        result = grade_run(folder, options.allow_world_code)
+        write_lines(folder / "grades.jsonl", result.grades())
+    tally = Tally(len(plan), result.verdicts())
+    _print_result(result, tally, options, out)
     if not going:
         return Exit.INTERRUPTED
     if demo:
-        verdicts = {verdict.attempt: verdict for verdict in result.verdicts}
-        return Exit.FAIL if any(entry.prediction and entry.prediction.departs(
-            verdicts[entry.identity.name]) for entry in result.plan) else Exit.OK
-    if not result.summary["graded"]:
+        predicted = zip(plan.cells, result.verdicts(), strict=False)
+        return Exit.FAIL if any(cell.prediction and cell.prediction.departs(verdict)
+            for cell, verdict in predicted) else Exit.OK
+    if not tally.summary["graded"]:
         return Exit.USAGE
-    return Exit.OK if result.summary["recorded"] == len(entries) else Exit.FAIL
+    return Exit.OK if tally.summary["recorded"] >= len(plan) else Exit.FAIL
+
+
+class Progress:
+    """How far a run is, with its rate and the time left: on a terminal alone."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.began, self.shown = total, time.monotonic(), 0.0
+        self.wanted = sys.stderr is not None and sys.stderr.isatty()
+
+    def __call__(self, count: int) -> None:
+        """So many are made."""
+        now = time.monotonic()
+        if self.wanted and (now - self.shown > 0.5 or count == self.total):
+            self.shown, rate = now, count / max(1e-6, now - self.began)
+            left = (self.total - count) / rate
+            end = "\n" if count == self.total else ""
+            sys.stderr.write(f"\r{count} of {self.total}, {rate:.0f}/s, {left:.0f} s left   {end}")
+            sys.stderr.flush()
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    prompt = read_bytes(Path(options.prompt)).decode("utf-8", "replace") if options.prompt else ""
+    for name in ("samples", "turns", "calls"):
+        value = getattr(options, name)
+        if value is not None and not 1 <= value <= 1_000_000:
+            raise HarnessError(f"--{name} {value}: 1 to 1000000 was expected")
+    return Settings(tuple(_split(options.agent) or ["oracle"]), options.samples, options.seed,
+        options.turns, options.calls, options.temperature, prompt, options.agent_version)
+
+
+def _pace(options: argparse.Namespace, count: int) -> Pace:
+    """The workers: as many as there are cores where that pays; a world's own code never runs in
+    this process."""
+    if options.jobs is not None and not 1 <= options.jobs <= 512:
+        raise HarnessError(f"--jobs {options.jobs}: 1 to 512 was expected")
+    jobs = options.jobs or ((os.cpu_count() or 1) if count >= 200 else 1)
+    return Pace(jobs, options.timeout, options.durable, _executor(options.executor),
+        options.allow_world_code)
+
+
+def _executor(named: str | None) -> Callable[[], Executor] | None:
+    """`module:factory` for anything with the interface of concurrent.futures.Executor."""
+    if named is None:
+        return None
+    module, _, factory = named.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: Callable[[], Executor] = getattr(importlib.import_module(module), factory)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise HarnessError(f"--executor {shown(named)}: module:factory was expected ({error})"
+            ) from None
+    return found
 
 
 def _split(text: str | None) -> list[str]:
@@ -9652,14 +10200,18 @@ def _split(text: str | None) -> list[str]:
     return names
 
 
-def _print_result(result: Result, options: argparse.Namespace, out: Output) -> None:
+def _print_result(result: Result, tally: Tally, options: argparse.Namespace, out: Output) -> None:
     if options.json:
-        return out.document(result.as_json())
-    out.lines(result_lines(result))
+        return out.document({"schema": RUN_SCHEMA, "run": result.folder.name,
+            "revision": result.revision,
+            "attempts": [verdict.as_json() for verdict in result.verdicts()],
+            "summary": tally.summary, "origins": dict(Counter(result.origins)),
+            "notes": list(result.notes), "problems": list(result.problems)})
+    out.lines(result_lines(result, tally))
     if options.command == "run":
         out.message(f"run {result.folder}")
     directory = options.run_dir or getattr(options, "folder", None) or ""
-    out.lines([next_command(result, directory)])
+    out.lines([next_command(tally, result.plan.identity(0).name, directory)])
 
 
 def command_verify(options: argparse.Namespace, out: Output) -> int:
@@ -9667,12 +10219,14 @@ def command_verify(options: argparse.Namespace, out: Output) -> int:
     folder = _run_folder(options)
     result = grade_run(folder, options.allow_world_code)
     grades = folder / "grades.jsonl"
-    if grades.exists() and read_bytes(grades) != grades_text(result).encode("ascii"):
-        result = result._replace(
-            problems=[*result.problems, "grades.jsonl is not what the evidence gives"])
-    _print_result(result, options, out)
-    bad = any(verdict.evidence != VERIFIED for verdict in result.verdicts)
-    return Exit.FAIL if bad or result.problems else Exit.OK
+    if grades.exists():
+        with open(grades, encoding="ascii", errors="replace", newline="\n") as lines:
+            if any(old != new for old, new in itertools.zip_longest(lines, result.grades())):
+                result.problems.append("grades.jsonl is not what the evidence gives")
+    tally = Tally(len(result.plan), result.verdicts())
+    _print_result(result, tally, options, out)
+    sums = tally.summary
+    return Exit.FAIL if sums[UNGRADED] or sums[LOST] or result.problems else Exit.OK
 
 
 def command_seal(options: argparse.Namespace, out: Output) -> int:
@@ -9789,18 +10343,21 @@ def command_explain(options: argparse.Namespace, out: Output) -> int:
     """explain: one attempt as a timeline, each criterion with its evidence."""
     folder = _run_folder(options)
     result = grade_run(folder, options.allow_world_code)
-    hits = [v for v in result.verdicts if v.attempt == options.attempt]
-    hits = hits or [v for v in result.verdicts if options.attempt in v.attempt]
+    exact = [v for v in result.verdicts() if v.attempt == options.attempt]
+    hits = exact or [v for v in result.verdicts() if options.attempt in v.attempt]
     if len(hits) != 1:
         names = ", ".join(printable(v.attempt) for v in hits[:6]) or "none"
         raise HarnessError(f"attempt {shown(options.attempt)}: one was expected, found {names}")
     if options.json:
         out.document(hits[0].as_json())
         return Exit.OK
-    records = read_records(folder)[0].get(hits[0].attempt, [])
-    library = load_library(folder / "inputs", "inputs/", False, options.allow_world_code)
-    task = library.tasks.get(hits[0].task)
-    out.lines(explain_lines(records[0] if records else None, hits[0], task))
+    record = next((record for path in journals(folder) for record in stream_records(path, [])
+        if record.attempt == hits[0].attempt), None)
+    number, task = result.plan.number(hits[0].attempt), result.library.tasks.get(hits[0].task)
+    verdict = hits[0]
+    if record and task and number is not None and verdict.evidence == VERIFIED:
+        verdict = grade(record, task, result.plan.cell(number).limits)  # with kinds of criteria
+    out.lines(explain_lines(record, verdict, task))
     return Exit.OK
 
 
@@ -9857,8 +10414,25 @@ _JSON = (("--json",), {"action": "store_true", "help": "print one JSON document"
 _FOLDER = (("folder",), {"nargs": "?", "metavar": "DIR", "help": "a run (default: the newest)"})
 COMMANDS = {
     "run": Command(command_run, "run agents on tasks (with neither: the demonstration)", [
-        (("--agent",), {"metavar": "NAMES", "help": f"{', '.join(AGENTS)} (default oracle)"}),
-        _TASKS, _RUN_DIR, _JSON]),
+        (("--agent",), {"metavar": "NAMES",
+            "help": f"{', '.join(AGENTS)}, simulated:P (default oracle)"}),
+        _TASKS, _RUN_DIR, _JSON,
+        (("--samples",), {"type": int, "default": 1, "metavar": "N", "help": "attempts of each"}),
+        (("--seed",), {"type": int, "default": 0, "metavar": "N", "help": "of all randomness"}),
+        (("--turns",), {"type": int, "metavar": "N", "help": "a limit in place of the tasks' own"}),
+        (("--calls",), {"type": int, "metavar": "N", "help": "likewise, of tool calls"}),
+        (("--temperature",), {"type": float, "metavar": "T", "help": "of a model; pinned"}),
+        (("--prompt",), {"metavar": "FILE", "help": "a system prompt; pinned"}),
+        (("--agent-version",), {"default": "", "metavar": "TEXT", "help": "pinned with the run"}),
+        (("--resume",), {"nargs": "?", "const": "", "metavar": "DIR",
+            "help": "finish a run (default: the newest)"}),
+        (("--retry-errors",), {"action": "store_true",
+            "help": "try again what ended in an error that is not the agent's"}),
+        (("--jobs",), {"type": int, "metavar": "N", "help": "workers (default: the cores)"}),
+        (("--executor",), {"metavar": "MODULE:FACTORY", "help": "workers of your own"}),
+        (("--timeout",), {"type": float, "default": 600.0, "metavar": "SECONDS",
+            "help": "for one attempt in a worker (default 600)"}),
+        (("--durable",), {"action": "store_true", "help": "to the disk after each attempt"})]),
     "verify": Command(command_verify, "re-execute a run and grade it again",
         [_FOLDER, _RUN_DIR, _JSON]),
     "selftest": Command(
