@@ -7123,7 +7123,7 @@ def locked(folder: Path) -> Iterator[None]:
         file = open(folder / "lock", "a+", encoding="ascii")  # noqa: SIM115
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which no forked worker inherits
         except OSError:
             file.seek(0)
             raise fault_of(folder, f"is in use by {printable(file.read().strip())}") from None
@@ -7348,8 +7348,20 @@ class Pace(NamedTuple):
 
 def _own_pool(jobs: int) -> Executor:
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context(method),
-        initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context(method), initializer=_settle)
+
+
+def _settle() -> None:
+    """In a worker: Ctrl-C is the parent's to handle, and its death is ours."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def spread(folder: Path, jobs: Iterator[Job], count: int, pace: Pace,
