@@ -121,9 +121,6 @@ EQUIVALENT = {label: why for why, labels in {  # mutations that nothing can tell
         "_ordered_rows shorten: gateway.listed and ('offset' not in enti -> gateway.listed: befo",
         "_ordered_rows text: ol.sort else '')): n -> ol.sort else 'x')): n",
         "_ordered_rows drop: gateway.listed = (tool, writes, asked, r -> pass",
-        "_filtered shorten: verything and scope and (len(scope.path) -> "
-        "verything and len(scope.path) == 1: want",
-        "_filtered drop: wanted.setdefault(scope.path[0], session -> pass",
         "_filtered function: numbers = any((type -> numbers = all((type",
         "_filtered shorten: alue) not in (str, bool,  -> alue) not in (bool, ",
         "_filtered shorten:  not in (str, bool, type ->  not in (str, type",
