@@ -65,6 +65,7 @@ import re
 import shlex
 import signal
 import stat
+import subprocess
 import symtable
 import sys
 import tempfile
@@ -6063,46 +6064,53 @@ class Attempt:
             raise Ended("completed")
         return observation
 
-    def _converse(self) -> None:
-        agent, said = self.spec.make(), self.spec.task.instruction
-        agent.start(brief_of(self.spec.task))
-        while True:
-            answer = agent.reply(said, self.call)
-            if type(answer) is not str:
-                raise TypeError("a reply is a text")
-            if self.recorder.calls + self.recorder.messages >= self.spec.limits.turns:
-                raise Ended("turn_limit")
-            self.recorder.message("agent", answer)
-            after = self.gateway.user.end()
-            if after is None:
-                raise Ended("completed")
-            said = after
-            self.recorder.message("user", said)
+    def begin(self) -> str:
+        """The header and the instruction, which the agent is told."""
+        self.recorder.header(self.spec.task, self.spec.limits)
+        self.recorder.message("user", self.spec.task.instruction)
+        return self.spec.task.instruction
+
+    def say(self, text: str) -> str:
+        """The agent's words, which end its turn: what the user says next. Raises Ended."""
+        if type(text) is not str:
+            raise TypeError("a reply is a text")
+        if self.recorder.calls + self.recorder.messages >= self.spec.limits.turns:
+            raise Ended("turn_limit")
+        self.recorder.message("agent", text)
+        after = self.gateway.user.end()
+        if after is None:
+            raise Ended("completed")
+        self.recorder.message("user", after)
+        return after
+
+    def close(self, outcome: str, owner: str | None) -> str:
+        """The end; gives the outcome, which is turn_limit where nothing was left."""
+        recorder, limits = self.recorder, self.spec.limits
+        turns = recorder.calls + recorder.messages
+        if outcome != "completed" and (turns >= limits.turns or recorder.calls >= limits.calls):
+            outcome, owner = "turn_limit", None  # however it was stopped
+        recorder.end(outcome, owner, self.gateway)
+        return outcome
 
     fault: Exception | None = None  # what an agent's code raised, for its author to see
 
     def run(self) -> str:
         """Make the attempt; gives its outcome. Everything is recorded when it returns."""
-        outcome: str = "error"
-        owner: str | None = None
-        self.recorder.header(self.spec.task, self.spec.limits)
-        self.recorder.message("user", self.spec.task.instruction)
+        said = self.begin()
         try:
-            self._converse()
+            agent = self.spec.make()
+            agent.start(brief_of(self.spec.task))
+            while True:
+                said = self.say(agent.reply(said, self.call))
         except Ended as end:
-            outcome, owner = end.outcome, end.owner
+            return self.close(end.outcome, end.owner)
         except KeyboardInterrupt:
-            outcome = "interrupted"
+            return self.close("interrupted", None)
         except OSError:
             raise  # the journal: nothing more can be recorded
         except Exception as error:  # the agent's code is anybody's: what it raises is its own
-            owner, self.fault = "agent", error
-        recorder, limits = self.recorder, self.spec.limits
-        turns = recorder.calls + recorder.messages
-        if outcome != "completed" and (turns >= limits.turns or recorder.calls >= limits.calls):
-            outcome, owner = "turn_limit", None  # however it was stopped: nothing was left
-        recorder.end(outcome, owner, self.gateway)
-        return outcome
+            self.fault = error
+            return self.close("error", "agent")
 
 
 def attempt(spec: Spec, sink: Callable[[str], Any]) -> str:
@@ -7210,7 +7218,11 @@ def journals(folder: Path, kind: str = "attempts") -> list[Path]:
     return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
 
 
-def start_run(folder: Path, library: Library, plan: Plan, settings: Settings) -> None:
+Shard: TypeAlias = tuple[int, int]  # the how-manieth of how many
+
+
+def start_run(folder: Path, library: Library, plan: Plan, settings: Settings,
+        shard: Shard = (1, 1)) -> None:
     """Pin and archive everything before the first attempt."""
     if any(path.name != "lock" for path in folder.iterdir()):
         raise fault_of(folder, "not empty: a run needs a directory of its own")
@@ -7225,25 +7237,33 @@ def start_run(folder: Path, library: Library, plan: Plan, settings: Settings) ->
         "revision": revision_of(library, plan, settings),
         "inputs": {name: digest(data) for name, data in files.items()},
         "plan": {"seed": plan.seed, "cells": [cell.as_json() for cell in plan.cells]},
+        "shard": list(shard),
         "context": {"started": wall_time(), "python": sys.version.split()[0], "pid": os.getpid()},
     }
     text = json.dumps(document, indent=1, sort_keys=True)
     write_file(folder / "run.json", text.encode("ascii") + b"\n")
 
 
-def pin(folder: Path, library: Library, plan: Plan, settings: Settings) -> None:
-    """Start a run, or go on with one of the same revision; raises HarnessError, which names each
-    component that differs."""
-    if not (folder / "run.json").is_file():
-        return start_run(folder, library, plan, settings)
-    pinned = read_run(folder)["revision"]
-    differs = [*departures(pinned, revision_of(library, plan, settings))]
+def require_same(folder: Path, pinned: JSON, asked: JSON) -> None:
+    """Raise HarnessError, which names each component that differs, old and new."""
+    differs = [*departures(pinned, asked)]
     if len(differs) > 1:  # what makes the plan another one is named
         differs = [line for line in differs if not line.startswith("plan: ")]
     if differs:
         said = "".join(f"\n  {printable(line)}" for line in differs[:20])
         more = f"\n  and {len(differs) - 20} more" if len(differs) > 20 else ""
         raise fault_of(folder, f"is a run of another revision:{said}{more}")
+
+
+def pin(folder: Path, library: Library, plan: Plan, settings: Settings, shard: Shard) -> None:
+    """Start a run, or go on with one of the same revision; raises HarnessError, which names each
+    component that differs."""
+    if not (folder / "run.json").is_file():
+        return start_run(folder, library, plan, settings, shard)
+    document = read_run(folder)
+    require_same(folder, document["revision"], revision_of(library, plan, settings))
+    if document.get("shard", [1, 1]) != list(shard):
+        raise fault_of(folder, "is shard {} of {}".format(*document["shard"]))
     if any(cell.damage for cell in plan.cells):
         raise fault_of(folder, "is a demonstration, which is made in one go")
     return None
@@ -7355,9 +7375,8 @@ def buried(library: Library, cell: Cell, who: Identity) -> Made:
     code hangs or dies, which replays, since nothing is known of it."""
     spec, lines = spec_of(library, cell, who), list[str]()
     making = Attempt(spec, lines.append)
-    making.recorder.header(spec.task, spec.limits)
-    making.recorder.message("user", spec.task.instruction)
-    making.recorder.end("error", "world", making.gateway)
+    making.begin()
+    making.close("error", "world")
     context: dict[str, JSON] = {"attempt": who.name, "ended": wall_time(), "died": DEATHS}
     return Made("".join(lines), "error", context)
 
@@ -7514,6 +7533,8 @@ class Result:
 
     def __init__(self, folder: Path, document: Mapping[str, Any], library: Library) -> None:
         self.folder, self.library, self.plan = folder, library, plan_from(document)
+        which, of = document.get("shard", [1, 1])
+        self.numbers = range(which - 1, len(self.plan), of)
         self.revision = digest(encode(document["revision"]))
         self.problems: list[str] = []  # of the run as a whole
         self.notes: list[str] = []  # what a crash left behind, and was made good
@@ -7561,7 +7582,7 @@ class Result:
     def grades(self) -> Iterator[str]:
         """The lines of grades.jsonl: each verdict in the order of the plan, its earlier tries
         before it."""
-        for number in range(len(self.plan)):
+        for number in self.numbers:
             yield from (f"{line}\n" for line in self.others.get(number, ()))
             if self.at[number] >= 0:
                 yield f"{self._line(number)}\n"
@@ -7662,11 +7683,74 @@ def seal_sums(folder: Path) -> dict[str, str]:
 def write_seal(folder: Path) -> None:
     """Write SHA256SUMS over every file of a run; `sha256sum -c` checks it without us."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")
-        if path.is_file() and path.name != "SHA256SUMS")
+        if path.is_file() and path.name not in ("SHA256SUMS", "SHA256SUMS.sig", "lock"))
     if any("\n" in name or "\\" in name for name in names):
         raise HarnessError("a file name in the run holds a line break or a backslash")
     lines = [f"{digest(read_bytes(folder / name))}  {name}\n" for name in names]
     write_file(folder / "SHA256SUMS", "".join(lines).encode("utf-8"))
+
+
+def _ssh_keygen(*arguments: str, **more: Any) -> tuple[bool, str]:
+    """Whether `ssh-keygen -Y ...` agrees, and what it said; raises HarnessError without it."""
+    try:
+        done = subprocess.run(["ssh-keygen", "-Y", *arguments], capture_output=True, text=True,
+            check=False, **more)
+    except OSError:
+        raise HarnessError("ssh-keygen is not on this system: nothing can be signed or checked"
+            ) from None
+    return done.returncode == 0, (done.stdout if done.returncode == 0 else done.stderr).strip()
+
+
+def sign_seal(folder: Path, key: Path) -> None:
+    """Sign a run's SHA256SUMS with an SSH key, into SHA256SUMS.sig."""
+    (folder / "SHA256SUMS.sig").unlink(missing_ok=True)
+    good, said = _ssh_keygen("sign", "-f", str(key), "-n", "eval-harness",
+        str(folder / "SHA256SUMS"), stdin=subprocess.DEVNULL)
+    if not good:
+        raise fault_of(key, f"can't sign: {printable(said)}")
+
+
+def signer_of(folder: Path, signers: Path) -> tuple[str, str]:
+    """Who signed a run, of those that a file of allowed signers names; and what is wrong."""
+    sums, signature = folder / "SHA256SUMS", folder / "SHA256SUMS.sig"
+    if not signature.is_file():
+        return "", "is not signed"
+    good, who = _ssh_keygen("find-principals", "-s", str(signature), "-f", str(signers))
+    if good:
+        with open(sums, "rb") as sealed:
+            good, said = _ssh_keygen("verify", "-f", str(signers), "-I", who.splitlines()[0],
+                "-n", "eval-harness", "-s", str(signature), stdin=sealed)
+    listed = {*seal_sums(folder), "SHA256SUMS", "SHA256SUMS.sig", "lock"}
+    loose = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")
+        if path.is_file() and path.relative_to(folder).as_posix() not in listed)
+    if good and loose:
+        return "", f"{loose[0]} is not under the seal"
+    return (who, "") if good else ("", "its signature is none of an allowed signer")
+
+
+def merge_runs(out: Path, folders: Sequence[Path]) -> None:
+    """Put the shards of one run together; refuses other revisions, overlaps and gaps, by name."""
+    documents = {folder: read_run(folder) for folder in folders}
+    first = documents[folders[0]]
+    homes: dict[int, Path] = {}
+    for folder, document in documents.items():
+        require_same(folder, first["revision"], document["revision"])
+        which, of = document.get("shard", [1, 1])
+        if of != first.get("shard", [1, 1])[1]:
+            raise fault_of(folder, f"is one of {of} shards, {folders[0]} is not")
+        if which in homes:
+            raise fault_of(folder, f"is shard {which} of {of}, and so is {homes[which]}")
+        homes[which] = folder
+    gaps = [str(n) for n in range(1, first.get("shard", [1, 1])[1] + 1) if n not in homes]
+    if gaps:
+        raise HarnessError(f"no run is shard {', '.join(gaps)} of {first['shard'][1]}")
+    files = {f"inputs/{name}": read_bytes(folders[0] / "inputs" / name) for name in first["inputs"]}
+    whole = json.dumps({**first, "shard": [1, 1]}, indent=1, sort_keys=True)
+    files["run.json"] = whole.encode("ascii") + b"\n"
+    for kind in ("attempts", "context"):
+        paths = [path for n in sorted(homes) for path in journals(homes[n], kind)]
+        files |= {f"{kind}-{n}.jsonl": read_bytes(path) for n, path in enumerate(paths)}
+    write_folder(out, files)
 
 
 def settings_from(revision: Mapping[str, Any], prompt: str) -> Settings:
@@ -7714,7 +7798,7 @@ def grade_run(folder: Path, code: bool = False) -> Result:
     for path in journals(folder):
         for record in stream_records(path, torn):
             result.take(record)
-    made_good = not result.lost and min(result.at, default=0) >= 0
+    made_good = not result.lost and all(result.at[number] >= 0 for number in result.numbers)
     (result.notes if made_good else result.problems).extend(torn)
     return result
 
@@ -7730,6 +7814,86 @@ def newest_run(runs: Path) -> Path:
     if not found:
         raise fault_of(runs, "no run here: `run` makes one")
     return max(found)[1]
+
+
+# observation, reward, terminated, truncated, info
+Stepped_: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+class Environment:
+    """One task at a time for those who train or embed, by the calling convention of Gymnasium:
+    `reset` gives (observation, info), `step` (observation, reward, terminated, truncated, info).
+
+    An observation is the text that an agent would see. An action is {"tool": name, "arguments":
+    object or JSON text} or {"say": text}, which ends the turn. The reward is 1.0 for an attempt
+    whose verified grade is passed, at its end; `info["reason"]` says why it is 0.0.
+    """
+
+    def __init__(self, library: Library, limits: Limits | None = None) -> None:
+        self.library, self.limits = library, limits
+        self.lines: list[str] = []
+        self.making: Attempt | None = None
+        self.ended = False
+
+    def reset(self, task: str, seed: int = 0) -> tuple[str, dict[str, JSON]]:
+        """Begin a task (world/id) anew, whatever went before. Raises HarnessError."""
+        if task not in self.library.tasks:
+            raise HarnessError(f"{shown(task)}: no such task{_close(task, self.library.tasks)}")
+        chosen, self.lines, self.ended = self.library.tasks[task], [], False
+        who = Identity(task, "environment", 0, 0, seed)
+        self.making = Attempt(Spec(chosen, who, Silent, self.limits or chosen.limits),
+            self.lines.append)
+        return self.making.begin(), {"tools": brief_of(chosen).tools}
+
+    def step(self, action: Mapping[str, Any]) -> Stepped_:
+        """One call, or words. Raises HarnessError after the end, and for what is no action."""
+        making = self._going()
+        try:
+            if type(action.get("say")) is str:
+                return self._step_of(making.say(action["say"]), None)
+            sent = action.get("arguments", {})
+            text = sent if type(sent) is str else encode_for_agent(sent)
+            if type(action.get("tool")) is not str:
+                raise HarnessError(f"{shown(action)}: a tool or say was expected")
+            return self._step_of(making.call(action["tool"], text).text, None)
+        except Ended as end:
+            return self._step_of("", end)
+
+    def _going(self) -> Attempt:
+        if self.making is None or self.ended:
+            raise HarnessError("the episode is over: reset first")
+        return self.making
+
+    def _step_of(self, seen: str, end: Ended | None) -> Stepped_:
+        if end is None:
+            return seen, 0.0, False, False, {"reason": "not over yet"}
+        making, self.ended = self._going(), True
+        cut = making.close(end.outcome, end.owner) == "turn_limit"
+        verdict = self.grade()
+        right = verdict["grade"] == "passed"
+        failed = [check["criterion"] for check in verdict["checks"] if check["passed"] is False]
+        why = ", ".join([*failed, *verdict["problems"]]) or verdict["evidence"]
+        return seen, float(right), not cut, cut, {"verdict": verdict,
+            "reason": "" if right else f"fails {why}"}
+
+    def snapshot(self, full: bool = False) -> dict[str, Any]:
+        """The state: what changed, as [entity, key, before, after], or every row by entity."""
+        if self.making is None:
+            raise HarnessError("no episode has begun: reset first")
+        session = self.making.gateway.session
+        if not full:
+            touched = json.loads(encode([list(one) for one in session.touched()]))
+            return {"changed": touched, "clock": session.clock}
+        return {name: json.loads(encode([*session.bucket(name, ALL, None)]))
+            for name in session.world.tables}
+
+    def grade(self) -> dict[str, Any]:
+        """The verdict of the episode that has ended, replayed first, in the shape of `verify`."""
+        if self.making is None or not self.ended:
+            raise HarnessError("the episode has not ended: there is nothing to grade")
+        records = read_journal("memory", "".join(self.lines).encode("ascii"))[0]
+        spec = self.making.spec
+        return grade(records[spec.identity.name], spec.task, spec.limits, spec.identity).as_json()
 
 
 # ============================================================================
@@ -9600,14 +9764,15 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
     with writing(f"{printable(str(folder))}:"):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        pin(folder, library, plan, settings)
+        shard = _shard(options.shard)
+        pin(folder, library, plan, settings, shard)
         done, tries = recorded(folder, plan, options.retry_errors)
-        todo = [number for number in range(len(plan)) if not done[number]]
+        todo = [n for n in range(shard[0] - 1, len(plan), shard[1]) if not done[n]]
         going = not todo or execute(folder, library, plan, _pace(options, len(todo)), todo, tries,
             Progress(len(todo)))
         result = grade_run(folder, options.allow_world_code)
         write_lines(folder / "grades.jsonl", result.grades())
-    tally = Tally(len(plan), result.verdicts())
+    tally = Tally(len(result.numbers), result.verdicts())
     _print_result(result, tally, options, out)
     if not going:
         return Exit.INTERRUPTED
@@ -9617,7 +9782,7 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
             for cell, verdict in predicted) else Exit.OK
     if not tally.summary["graded"]:
         return Exit.USAGE
-    return Exit.OK if tally.summary["recorded"] >= len(plan) else Exit.FAIL
+    return Exit.OK if tally.summary["recorded"] >= len(result.numbers) else Exit.FAIL
 
 
 class Progress:
@@ -9646,6 +9811,23 @@ def _settings(options: argparse.Namespace) -> Settings:
             raise HarnessError(f"--{name} {value}: 1 to 1000000 was expected")
     return Settings(tuple(_split(options.agent) or ["oracle"]), options.samples, options.seed,
         options.turns, options.calls, options.temperature, prompt, options.agent_version)
+
+
+def _shard(text: str) -> Shard:
+    found = re.fullmatch(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})", text)
+    if not found or int(found[1]) > int(found[2]):
+        raise HarnessError(f"--shard {shown(text)}: I/N with 1 <= I <= N was expected")
+    return int(found[1]), int(found[2])
+
+
+def command_merge(options: argparse.Namespace, out: Output) -> int:
+    """merge: the shards of one run as one run."""
+    merge_runs(Path(options.out), [Path(folder) for folder in options.folders])
+    result = grade_run(Path(options.out), options.allow_world_code)
+    write_lines(Path(options.out) / "grades.jsonl", result.grades())
+    options.run_dir = options.out
+    _print_result(result, Tally(len(result.numbers), result.verdicts()), options, out)
+    return Exit.FAIL if result.problems or result.lost else Exit.OK
 
 
 def _pace(options: argparse.Namespace, count: int) -> Pace:
@@ -9703,7 +9885,10 @@ def command_verify(options: argparse.Namespace, out: Output) -> int:
         with open(grades, encoding="ascii", errors="replace", newline="\n") as lines:
             if any(old != new for old, new in itertools.zip_longest(lines, result.grades())):
                 result.problems.append("grades.jsonl is not what the evidence gives")
-    tally = Tally(len(result.plan), result.verdicts())
+    if options.signers:
+        who, wrong = signer_of(folder, Path(options.signers))
+        (result.problems if wrong else result.notes).append(wrong or f"signed by {who}")
+    tally = Tally(len(result.numbers), result.verdicts())
     _print_result(result, tally, options, out)
     sums = tally.summary
     return Exit.FAIL if sums[UNGRADED] or sums[LOST] or result.problems else Exit.OK
@@ -9714,6 +9899,8 @@ def command_seal(options: argparse.Namespace, out: Output) -> int:
     folder = _run_folder(options)
     read_run(folder)
     write_seal(folder)
+    if options.sign:
+        sign_seal(folder, Path(options.sign))
     out.lines([f"sealed {printable(str(folder))}: check with: sha256sum -c SHA256SUMS"])
     return Exit.OK
 
@@ -9914,13 +10101,14 @@ COMMANDS = {
             "help": "finish a run (default: the newest)"}),
         (("--retry-errors",), {"action": "store_true",
             "help": "try again what ended in an error that is not the agent's"}),
+        (("--shard",), {"default": "1/1", "metavar": "I/N", "help": "only each Nth attempt"}),
         (("--jobs",), {"type": int, "metavar": "N", "help": "workers (default: the cores)"}),
         (("--executor",), {"metavar": "MODULE:FACTORY", "help": "workers of your own"}),
         (("--timeout",), {"type": float, "default": 600.0, "metavar": "SECONDS",
             "help": "for one attempt in a worker (default 600)"}),
         (("--durable",), {"action": "store_true", "help": "to the disk after each attempt"})]),
-    "verify": Command(command_verify, "re-execute a run and grade it again",
-        [_FOLDER, _RUN_DIR, _JSON]),
+    "verify": Command(command_verify, "re-execute a run and grade it again", [_FOLDER, _RUN_DIR,
+        (("--signers",), {"metavar": "FILE", "help": "whose signature it must have"}), _JSON]),
     "selftest": Command(command_selftest, "test the harness itself", [
         (("--only",), {"metavar": "NAMES", "help": "only tests whose name holds one of these"}),
         (("--verbose",), {"action": "store_true", "help": "name every test"}),
@@ -9946,7 +10134,11 @@ COMMANDS = {
         (("--rows",), {"metavar": "N", "type": int, "required": True, "help": "rows in all"}),
         (("--out",), {"metavar": "DIR", "required": True, "help": "a new folder for it"}),
         (("--keep",), {"metavar": "ENTITIES", "help": "entities that stay as they are"}), _JSON]),
-    "seal": Command(command_seal, "write SHA256SUMS over a run", [_FOLDER, _RUN_DIR]),
+    "merge": Command(command_merge, "put the shards of a run together", [
+        (("out",), {"metavar": "OUT", "help": "a new directory for the whole run"}),
+        (("folders",), {"nargs": "+", "metavar": "RUN", "help": "the shards"}), _JSON]),
+    "seal": Command(command_seal, "write SHA256SUMS over a run", [_FOLDER, _RUN_DIR,
+        (("--sign",), {"metavar": "KEY", "help": "and sign it with an SSH key"})]),
 }
 
 
