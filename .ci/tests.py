@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from faults import odd_gateway
+
 from eval_harness import (
     _CHILD,
     _DO,
@@ -74,7 +76,6 @@ from eval_harness import (
     library,
     look_alikes,
     odd_files,
-    odd_gateway,
     odd_task,
     odd_world,
     proofs,
