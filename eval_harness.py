@@ -7222,6 +7222,29 @@ def journals(folder: Path, kind: str = "attempts") -> list[Path]:
     return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
 
 
+def archive(folder: Path, name: str, data: bytes) -> None:
+    """Put an input into a run. Large ones are links into a store beside the runs, by content hash,
+    whose files nobody edits: a run that was tampered with there is told by its hashes."""
+    path, sha = folder / "inputs" / name, digest(data)
+    runs = folder.resolve().parent
+    stored = runs / ".store" / sha
+    if len(data) < STORED_BYTES or runs.name != "runs":
+        return write_file(path, data)
+    with writing(f"{printable(str(path))}:"):
+        if not stored.is_file() or digest(read_bytes(stored)) != sha:
+            near = stored.with_name(f"{sha}.{os.getpid()}")
+            write_file(near, data)
+            near.chmod(0o444)
+            near.replace(stored)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.hardlink_to(stored)
+    except OSError:  # another file system, or one without links
+        write_file(path, data)
+    return None
+
+
+STORED_BYTES = 1 << 16
 Shard: TypeAlias = tuple[int, int]  # the how-manieth of how many
 
 
@@ -7235,7 +7258,7 @@ def start_run(folder: Path, library: Library, plan: Plan, settings: Settings,
     files["eval_harness.py"] = read_bytes(Path(__file__).resolve())
     files["prompt.txt"] = settings.prompt.encode("utf-8", "surrogatepass")
     for name, data in files.items():
-        write_file(folder / "inputs" / name, data)
+        archive(folder, name, data)
     document = {
         "schema": RUN_SCHEMA,
         "revision": revision_of(library, plan, settings),
@@ -7803,6 +7826,8 @@ def grade_run(folder: Path, code: bool = False) -> Result:
     cells = Counter((cell.task, cell.agent) for cell in result.plan.cells)
     result.problems += [*problems, *_other_revision(folder, document, library, result.plan),
         *(f"plan: {task}:{agent} stands twice" for (task, agent), n in cells.items() if n > 1)]
+    if document["revision"].get("build") != digest(read_bytes(Path(__file__).resolve())):
+        result.notes.append("recorded by another build of the harness")
     torn: list[str] = []
     for path in journals(folder):
         for record in stream_records(path, torn):
