@@ -78,6 +78,7 @@ import tracemalloc
 import types
 import unicodedata
 import warnings
+import weakref
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -7571,6 +7572,7 @@ class Result:
         self.problems: list[str] = []  # of the run as a whole
         self.notes: list[str] = []  # what a crash left behind, and was made good
         self.lines = tempfile.SpooledTemporaryFile(1 << 24)  # noqa: SIM115
+        weakref.finalize(self, self.lines.close)
         self.at = array("q", [-1]) * len(self.plan)  # number -> where its verdict's line begins
         self.others: dict[int, list[str]] = {}  # verdicts of earlier tries
         self.lost: set[int] = set()
@@ -8940,6 +8942,8 @@ LOW = "chooses = { from = ['low', 'high'], answer = 'low' }"
     "numbers_from = true": ["page(list_items, limit=2)\nsay('5 of 7')",
         "page(list_items, price=2)\nsay('2')",
         "t = make_note(item='a/b', body='x')\nsay(t.id)", "page(list_items)\nsay('1. first, 5')"],
+    "numbers_from = true\n[[user]]\non = 'ask'\nreply = 'Take 9.'": [
+        "ask_user(question='?')\nsay('9')"],
     "no_reverted_writes = true": [f"{SET}\nset_item(id='plain', qty=2)",
         f"{MAKE}set_item(id=t.id, qty=3)"],
     "abstains = true": ["say('Our data do not say.')", "say('No delivery time of it is recorded.')",

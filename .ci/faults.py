@@ -355,6 +355,15 @@ def world_code() -> Iterator[str]:
     expect(answer.value()["made"]["body"], "a/b", "whose call it is")
     said = raised(WorldError, gateway.call, "many", '{"id":""}')
     expect(str(said), "tool many: WorldError", "no code of a refusal")
+    tasks = build_tasks(world, {"t.toml": ('id = "t"\ninstruction = "Do."\nexpects = "no_change"\n'
+        + criterion("called = 'double'")).encode()}, "odd")[0]
+    record = run_script(tasks[0], "double(id='..')")
+    expect(replay(record, tasks[0]), [], "the same code")
+    failing = World(world.contract, world.tables, world.manifest, {"double": lambda *_: 1 / 0})
+    late = dataclasses.replace(tasks[0], world=failing,
+        setting=tasks[0].setting._replace(base=failing))
+    expect(replay(record, late), ["tool double: ZeroDivisionError"], "code that fails on replay")
+    yield "replayed"
 
 
 @test

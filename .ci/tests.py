@@ -39,6 +39,7 @@ from eval_harness import (
     ODD_CONTRACT,
     ODD_ITEMS,
     PAGE,
+    PLAIN,
     READ,
     SCALED,
     SET,
@@ -383,6 +384,8 @@ REASONS = [  # criterion, script; the reason and the records
     (("must_say = ['7/10', '10']", "say('7/10')"), '1 of 2 phrases are said; not "10"|10'),
     (("must_not_claim = ['done']", "say('Done!')"), 'claims "done"|done'),
     ((LOW, "say('low, high')"), 'asserts ["high","low"], expected "low" alone|high,low'),
+    (("chooses = { from = ['d', 'a', 'c', 'b', 'e'], answer = 'a' }", "say('e, d, c, b, a')"),
+     'asserts ["a","b","c","d","e"], expected "a" alone|a,b,c,d,e'),
     (("called = 'get_item'\ntimes = 2", READ), "1 calls of get_item, 2 or more needed|call 1"),
     (("called = 'get_item where args.id < 3'", READ),
      "0 calls of get_item where args.id < 3, 1 or more needed|"),
@@ -655,3 +658,15 @@ def _check_growth(world: World, files: Mapping[str, bytes], rows: int) -> Growth
             apart = abs(share[0] / e["rows"][0] - share[1] / e["rows"][1])
             expect(apart < 0.1, True, f"the share of {e['entity']}.{field}: {share}")
     return grown
+
+
+@table_test([("set_item(id='plain', qty=4)", "a"), ("make_note(item='a/b', body='y')", "b"),
+    ("set_item(id='plain', name='x')", "a"), ("make_item(name='x')", "a"), ("", "a"),
+    ("set_item(id='plain', qty=3)", "a"), ("make_note(item='a/b', body='x')", "b")])
+def ties_of_alternatives(source: str) -> str:
+    """Of alternatives that fail alike the one that speaks of what was changed is reported."""
+    ways = {"a": PLAIN + "set = { qty = 3 }",
+        "b": "create = 'note'\nwith = { body = 'x', item = 'a/b' }"}
+    text = "".join(f'[[alternatives]]\nid = "{name}"\n[[alternatives.criteria]]\nid = "{name}1"\n'
+        f"{way}\n" for name, way in ways.items())
+    return graded(odd_task(text), source).alternative
