@@ -4678,6 +4678,10 @@ class TaskReader(CriterionReader):
             return None
         parts = {part: encode({key: self.table.get(key) for key in keys if key in self.table})
             for part, keys in _PARTS.items()}
+        fixed = dict(self.table.get("fixtures", {}))
+        if "search" in fixed:  # a component of its own
+            parts["retrieval"] = encode(fixed.pop("search"))
+            parts["fixtures"] = encode([fixed, self.table.get("user", [])])
         return Task(self.world, top.get("id"), self.findings.file, instruction,
             top.get("category", ""), top.get("origin", "spec"), top.get("author", ""),
             top.get("demo", False), top.get("expects"), limits, top.get("allow_cutoff", False),

@@ -78,6 +78,7 @@ import tracemalloc
 import types
 import unicodedata
 import warnings
+import weakref
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -4677,6 +4678,10 @@ class TaskReader(CriterionReader):
             return None
         parts = {part: encode({key: self.table.get(key) for key in keys if key in self.table})
             for part, keys in _PARTS.items()}
+        fixed = dict(self.table.get("fixtures", {}))
+        if "search" in fixed:  # a component of its own
+            parts["retrieval"] = encode(fixed.pop("search"))
+            parts["fixtures"] = encode([fixed, self.table.get("user", [])])
         return Task(self.world, top.get("id"), self.findings.file, instruction,
             top.get("category", ""), top.get("origin", "spec"), top.get("author", ""),
             top.get("demo", False), top.get("expects"), limits, top.get("allow_cutoff", False),
@@ -7222,6 +7227,29 @@ def journals(folder: Path, kind: str = "attempts") -> list[Path]:
     return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
 
 
+def archive(folder: Path, name: str, data: bytes) -> None:
+    """Put an input into a run. Large ones are links into a store beside the runs, by content hash,
+    whose files nobody edits: a run that was tampered with there is told by its hashes."""
+    path, sha = folder / "inputs" / name, digest(data)
+    runs = folder.resolve().parent
+    stored = runs / ".store" / sha
+    if len(data) < STORED_BYTES or runs.name != "runs":
+        return write_file(path, data)
+    with writing(f"{printable(str(path))}:"):
+        if not stored.is_file() or digest(read_bytes(stored)) != sha:
+            near = stored.with_name(f"{sha}.{os.getpid()}")
+            write_file(near, data)
+            near.chmod(0o444)
+            near.replace(stored)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.hardlink_to(stored)
+    except OSError:  # another file system, or one without links
+        write_file(path, data)
+    return None
+
+
+STORED_BYTES = 1 << 16
 Shard: TypeAlias = tuple[int, int]  # the how-manieth of how many
 
 
@@ -7235,7 +7263,7 @@ def start_run(folder: Path, library: Library, plan: Plan, settings: Settings,
     files["eval_harness.py"] = read_bytes(Path(__file__).resolve())
     files["prompt.txt"] = settings.prompt.encode("utf-8", "surrogatepass")
     for name, data in files.items():
-        write_file(folder / "inputs" / name, data)
+        archive(folder, name, data)
     document = {
         "schema": RUN_SCHEMA,
         "revision": revision_of(library, plan, settings),
@@ -7548,6 +7576,7 @@ class Result:
         self.problems: list[str] = []  # of the run as a whole
         self.notes: list[str] = []  # what a crash left behind, and was made good
         self.lines = tempfile.SpooledTemporaryFile(1 << 24)  # noqa: SIM115
+        weakref.finalize(self, self.lines.close)
         self.at = array("q", [-1]) * len(self.plan)  # number -> where its verdict's line begins
         self.others: dict[int, list[str]] = {}  # verdicts of earlier tries
         self.lost: set[int] = set()
@@ -7803,6 +7832,8 @@ def grade_run(folder: Path, code: bool = False) -> Result:
     cells = Counter((cell.task, cell.agent) for cell in result.plan.cells)
     result.problems += [*problems, *_other_revision(folder, document, library, result.plan),
         *(f"plan: {task}:{agent} stands twice" for (task, agent), n in cells.items() if n > 1)]
+    if document["revision"].get("build") != digest(read_bytes(Path(__file__).resolve())):
+        result.notes.append("recorded by another build of the harness")
     torn: list[str] = []
     for path in journals(folder):
         for record in stream_records(path, torn):
@@ -8915,6 +8946,8 @@ LOW = "chooses = { from = ['low', 'high'], answer = 'low' }"
     "numbers_from = true": ["page(list_items, limit=2)\nsay('5 of 7')",
         "page(list_items, price=2)\nsay('2')",
         "t = make_note(item='a/b', body='x')\nsay(t.id)", "page(list_items)\nsay('1. first, 5')"],
+    "numbers_from = true\n[[user]]\non = 'ask'\nreply = 'Take 9.'": [
+        "ask_user(question='?')\nsay('9')"],
     "no_reverted_writes = true": [f"{SET}\nset_item(id='plain', qty=2)",
         f"{MAKE}set_item(id=t.id, qty=3)"],
     "abstains = true": ["say('Our data do not say.')", "say('No delivery time of it is recorded.')",
