@@ -7575,7 +7575,7 @@ class Result:
         self.revision = digest(encode(document["revision"]))
         self.problems: list[str] = []  # of the run as a whole
         self.notes: list[str] = []  # what a crash left behind, and was made good
-        self.lines = tempfile.SpooledTemporaryFile(1 << 24)  # noqa: SIM115
+        self.lines = tempfile.SpooledTemporaryFile(1 << 19)  # noqa: SIM115
         weakref.finalize(self, self.lines.close)
         self.at = array("q", [-1]) * len(self.plan)  # number -> where its verdict's line begins
         self.others: dict[int, list[str]] = {}  # verdicts of earlier tries
@@ -9507,7 +9507,7 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
         shard = _shard(options.shard)
         pin(folder, library, plan, settings, shard)
         done, tries = recorded(folder, plan, options.retry_errors)
-        todo = [n for n in range(shard[0] - 1, len(plan), shard[1]) if not done[n]]
+        todo = array("l", (n for n in range(shard[0] - 1, len(plan), shard[1]) if not done[n]))
         going = not todo or execute(folder, library, plan, _pace(options, len(todo)), todo, tries,
             Progress(len(todo)))
         result = grade_run(folder, options.allow_world_code)
