@@ -5527,6 +5527,9 @@ class Check(NamedTuple):
     records: Sequence[str]
 
 
+COUNTED = ("completed", "turn_limit", "budget_limit")  # and errors that the agent owns
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """All that is said of one attempt; text, JSON and exit codes are drawn from it alone."""
@@ -5556,8 +5559,7 @@ class Verdict:
     @property
     def counted(self) -> bool:
         """Whether it is in the denominator of the pass rate."""
-        own = self.outcome in ("completed", "turn_limit", "budget_limit") or self.owner == "agent"
-        return self.evidence == VERIFIED and own
+        return self.evidence == VERIFIED and (self.outcome in COUNTED or self.owner == "agent")
 
     def as_json(self) -> dict[str, JSON]:
         """The shape of DESIGN 12."""
@@ -7639,15 +7641,20 @@ class Result:
 class Tally:
     """What became of the attempts of a run, as counts."""
 
-    def __init__(self, planned: int, verdicts: Iterable[Verdict]) -> None:
+    def __init__(self, planned: int, lines: Iterable[str]) -> None:
         self.planned, self.first_failed = planned, ""
         self.cells: dict[tuple[str, str], Counter[str]] = {}
-        for verdict in verdicts:
-            state = verdict.evidence if verdict.evidence != VERIFIED else (
-                verdict.grade if verdict.counted and verdict.grade else "excluded")
-            self.cells.setdefault((verdict.task, verdict.agent), Counter())[state] += 1
+        for value in map(json.loads, lines):  # as in grades.jsonl
+            state = value["evidence"]
+            if state == VERIFIED:
+                own = value["outcome"] in COUNTED or value["owner"] == "agent"
+                state = value["grade"] if own else "excluded"
+            who = (value["task"], value["agent"])
+            if who not in self.cells:
+                self.cells[who] = Counter()
+            self.cells[who][state] += 1
             if state == "failed" and not self.first_failed:
-                self.first_failed = verdict.attempt
+                self.first_failed = value["attempt"]
 
     @property
     def summary(self) -> dict[str, int]:
@@ -7975,17 +7982,23 @@ ROWS = 500  # of a larger run the table shows a line for each agent on each task
 
 def result_lines(result: Result, tally: Tally) -> Iterator[str]:
     """The outcome/evidence/grade table, the rate beside its counts."""
-    yield from _rows(result) if len(result.plan) <= ROWS else _cells(tally)
+    yield from table_lines(result.plan, tally, result.verdicts())
     yield ""
-    yield from summary_lines(result, tally)
+    yield from summary_lines(tally, result.origins)
+    yield from (f"note: {printable(note)}" for note in result.notes)
+    yield from (f"problem: {printable(problem)}" for problem in result.problems)
+    yield ("Replay proves that a record is consistent, not who made it: what an agent said and"
+        " chose can be forged.")
 
 
-def _rows(result: Result) -> list[str]:
-    predicted = {result.plan.identity(n).name: result.plan.cell(n).prediction
-        for n in range(len(result.plan))}
+def table_lines(plan: Plan, tally: Tally, verdicts: Iterable[Verdict]) -> list[str]:
+    """A row for each attempt; of a large run for each agent on each task."""
+    if len(plan) > ROWS:
+        return _cells(tally)
+    predicted = {plan.identity(n).name: plan.cell(n).prediction for n in range(len(plan))}
     told = any(predicted.values())
     rows = []
-    for verdict in result.verdicts():
+    for verdict in verdicts:
         row = [verdict.task, verdict.agent + (f"#{verdict.sample}" if verdict.sample else "")
             + (f" try {verdict.attempt_try}" if verdict.attempt_try else ""),
             (verdict.outcome or "-") + (f" ({verdict.owner})" if verdict.owner else ""),
@@ -8009,18 +8022,13 @@ def _cells(tally: Tally) -> list[str]:
         for who, counts in tally.cells.items()])
 
 
-def summary_lines(result: Result, tally: Tally) -> list[str]:
+def summary_lines(tally: Tally, origins: Sequence[str]) -> list[str]:
     """The pass rate, and beside it all that is not inside it."""
     s = tally.summary
     lines = [f"passed {s['passed']} of {s['graded']} graded: {percent(s['passed'], s['graded'])}"
         f"   (planned {s['planned']}, recorded {s['recorded']}, graded {s['graded']};"
         f" beside the rate: {s['ungraded']} ungraded, {s['lost']} lost, {s['excluded']} excluded)"]
-    if result.origins:
-        lines.append(origin_line(result.origins))
-    return [*lines, *(f"note: {printable(note)}" for note in result.notes),
-        *(f"problem: {printable(problem)}" for problem in result.problems),
-        "Replay proves that a record is consistent, not who made it: what an agent said and chose"
-        " can be forged."]
+    return [*lines, origin_line(origins)] if origins else lines
 
 
 def next_command(tally: Tally, first: str, directory: str = "") -> str:
@@ -8525,7 +8533,7 @@ def bench(root: Path, large: bool) -> Iterator[Measure]:
         library.tasks[BENCH_TASK])[0])), library.tasks[BENCH_TASK])
     line = encode(verdict.as_json())
     yield row("report, us an attempt", 1e6 * cpu_time(
-        lambda: Tally(9, (verdict_from(json.loads(line)) for _ in range(99)))) / 99, 8)
+        lambda: Tally(99, itertools.repeat(line, 99))) / 99, 8)
     rows_ = {name: dict(table.rows) for name, table in small.tables.items()}
     yield row("deep copy of the world / session open", cpu_time(
         lambda: copy.deepcopy(rows_), 2) / opened[0], 150, more=True)
@@ -8856,11 +8864,6 @@ def refused_sources(source: str) -> str:
 # ---- the gateway -----------------------------------------------------------
 
 
-def _world_digest(world: World) -> str:
-    rows = {name: list(table_.rows.values()) for name, table_ in world.tables.items()}
-    return digest(encode(rows))
-
-
 @test
 def opening_copies_nothing() -> Iterator[str]:
     """A session costs the same number of allocated bytes on worlds of every size."""
@@ -8891,22 +8894,6 @@ _Q, _SP = 'q"uo\'te', " sp ace "
 
 # ---- criteria --------------------------------------------------------------
 
-@table_test(grouped({
-    "": ["xy", "yx", "xx"], "only_allowed duplicate": ["xyy", "xxx"], "two missing_work": ["x"],
-    "one missing_work": ["y"], "one only_allowed wrong_value duplicate": ["yy"],
-    "only_allowed two unauthorised_work wrong_target": ["xo"],
-    "only_allowed two unauthorised_work wrong_value": ["xk"],
-    "one two missing_work no_attempt": [""],
-}))
-def created_rows(notes: str) -> str:
-    """Duplicates, extras, wrong places and interchangeable rows."""
-    task = odd_task(criterion('create = "note"\nwith = { item = "a/b", body = "x" }', "one")
-        + criterion('create = "note"\nwith = { item = "a/b" }\nfree = ["body"]', "two"))
-    made = {"x": "item='a/b', body='x'", "y": "item='a/b', body='y'", "o": "item='..', body='y'",
-        "k": "item='a/b', body='y', kind='k'"}
-    verdict = graded(task, "\n".join(f"make_note({made[note]})" for note in notes))
-    return " ".join([*sorted(verdict.failed), *verdict.failure_modes])
-
 
 @table_test(grouped({"": [4], "c only_allowed": [5]}))
 def it_without_for(quantity: int) -> str:
@@ -8914,21 +8901,6 @@ def it_without_for(quantity: int) -> str:
     text = criterion("change = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }")
     do = "for i in each(list_items):\n    if i.qty == 7:\n        set_item(id=i.id, qty={})\n"
     return fails(text, do.format(quantity))
-
-
-@table_test(grouped({
-    "": [("cheap box", "a b", "b"), ("box n", "a b", "a"), ("box n", "b a", "a")],
-    "only_allowed": [("cheap box", "a b", "a"), ("box n", "b a", "b")],
-}))
-def rows_within_rows(criteria: str, items: str, noted: str) -> str:
-    """A child belongs to the row that fills its parent, and to no other; in any order."""
-    where = {"cheap": 'where = "row.qty <= 1"\nfree = ["name"]',
-        "box": 'where = "qty <= 2"\nfree = ["name"]', "n": 'with = { name = "y" }\nfree = ["qty"]'}
-    make = {"a": "a = make_item(name='x', qty=1)\n", "b": "b = make_item(name='y', qty=2)\n"}
-    text = "".join(criterion('create = "item"\n' + where[c], c) for c in criteria.split())
-    text += '[[allow]]\ncreate = "note"\nwith = { body = "q" }\nwithin = { item = "box" }\n'
-    steps = [make[item] for item in items.split()]
-    return fails(text, "".join(steps) + f"make_note(item={noted}.id, body='q')")
 
 
 EACH, PAGE, NOTES = "each(list_items)", "page(list_items)", "\nlist_notes()"
@@ -9167,60 +9139,6 @@ def edited_read_is_caught() -> Iterator[str]:
     yield "without replay"
 
 
-class HookedGateway(Gateway):
-    """Lets us act around each call of an attempt's own gateway."""
-
-    def __init__(self, own: Gateway, around: Around) -> None:
-        super().__init__(own.session, own.setting)
-        self.around = around
-
-    def _call(self, name: str, raw: str) -> Observation:
-        return self.around(partial(super()._call, name, raw))
-
-
-def run_hooked(spec: Spec, around: Around) -> tuple[str, list[str]]:
-    """How an attempt ends with `around` around its calls, and its lines."""
-    lines: list[str] = []
-    making = Attempt(spec, lines.append)
-    making.gateway = HookedGateway(making.gateway, around)
-    return making.run(), lines
-
-
-@test
-def faults_at_every_call() -> Iterator[str]:
-    """The nth call breaking inside us, for every n: an error that the harness owns, verified."""
-    task = odd_task(EDIT_TASK)
-    spec = spec_for(task, AgentKind("broken", _scripted(task, Script("broken", EDIT_SCRIPT, 0))))
-    def broken(call: Callable[[], Observation]) -> Observation:
-        if next(left, True):
-            return call()
-        with contextlib.suppress(Refused):
-            call()
-        raise RuntimeError("planted")
-    for nth in range(edit_record().events[-1]["counts"]["calls"]):
-        left = iter(range(nth, -1, -1))
-        outcome, lines = run_hooked(spec, broken)
-        verdict = grade(read_back(lines, spec.identity.name), task)
-        found = (outcome, decode(lines[-1])["owner"], verdict.evidence, verdict.counted)
-        expect(found, ("error", "harness", VERIFIED, False), f"call {nth}: {verdict.problems}")
-        yield f"call {nth}"
-
-
-@table_test(grouped({
-    ("completed", None): [(EDIT_SCRIPT,), (EDIT_SCRIPT, 8, 7)],
-    ("turn_limit", None): [(EDIT_SCRIPT, 3, 99), (EDIT_SCRIPT, 99, 2), (EDIT_SCRIPT, 7, 7)],
-    ("error", "agent"): [("x = get_item(id='zz')\nsay(f'{x.name}')",), ("one([])",),
-        ("for i in range(3):\n    if i == 5:\n        y = 1\nsay(y)",), ("say([1])",)],
-}))
-def limits_and_errors(source: str, *most: int) -> tuple[Any, Any]:
-    """Each way to end, with its owner; all of them verified."""
-    task, limits = odd_task(EDIT_TASK), Limits(*most) if most else None
-    record = run_script(task, source, limits)
-    verdict = grade(record, task, limits)
-    expect((verdict.problems, verdict.counted), ((), True), source)
-    return record.events[-1]["outcome"], record.events[-1]["owner"]
-
-
 # ---- shipped worlds and tasks ----------------------------------------------
 
 
@@ -9259,59 +9177,6 @@ def fragments_are_canonical() -> Iterator[str]:
             record = record_of(spec_for(task, agent))
             expect(list(record.lines), [edit_line(event) for event in record.events], task.name)
             yield f"{task.name} {agent.name}"
-
-
-@test
-def interleaved_attempts() -> Iterator[str]:
-    """Oracles and mutants of all tasks, in a shuffled order, call by call in turn over the shared
-    worlds, give the records that they give alone; the worlds' rows stay what they were."""
-    tasks = library().tasks.values()
-    worlds = {task.world.sha256: task.world for task in tasks}.values()
-    before = [_world_digest(world) for world in worlds]
-    specs = [spec_for(task, agent) for task in tasks for name in ("oracle", "mutants")
-        for agent in agents_for(name, task)]
-    draw = random.Random(6)
-    draw.shuffle(specs)
-    stepped = [Stepped(spec) for spec in specs]
-    running = list(stepped)
-    while running:
-        at = draw.randrange(len(running))
-        if not running[at].step():
-            running.pop(at).join()
-    for spec, one in zip(specs, stepped, strict=True):
-        expect(one.lines, list(record_of(spec).lines), f"{spec.identity.name} among others")
-        yield spec.identity.name
-    expect([_world_digest(world) for world in worlds], before, "the worlds are as they were")
-
-
-class Stepped(threading.Thread):
-    """One attempt in a thread of its own, which goes on by one call when it is told to."""
-
-    def __init__(self, spec: Spec) -> None:
-        super().__init__(daemon=True)
-        self.spec, self.lines, self.over = spec, list[str](), False
-        self.go, self.back = threading.Semaphore(0), threading.Semaphore(0)
-        self.start()
-
-    def run(self) -> None:
-        """The attempt, once the first turn comes."""
-        self.go.acquire()
-        try:
-            self.lines = run_hooked(self.spec, self._wait)[1]
-        finally:
-            self.over = True
-            self.back.release()
-
-    def _wait(self, call: Callable[[], Observation]) -> Observation:
-        self.back.release()
-        self.go.acquire()
-        return call()
-
-    def step(self) -> bool:
-        """Let it go on up to its next call; False once it is over."""
-        self.go.release()
-        self.back.acquire()
-        return not self.over
 
 
 # ---- the shape of this file ------------------------------------------------
@@ -9512,7 +9377,7 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
             Progress(len(todo)))
         result = grade_run(folder, options.allow_world_code)
         write_lines(folder / "grades.jsonl", result.grades())
-    tally = Tally(len(result.numbers), result.verdicts())
+    tally = Tally(len(result.numbers), result.grades())
     _print_result(result, tally, options, out)
     if not going:
         return Exit.INTERRUPTED
@@ -9566,7 +9431,7 @@ def command_merge(options: argparse.Namespace, out: Output) -> int:
     result = grade_run(Path(options.out), options.allow_world_code)
     write_lines(Path(options.out) / "grades.jsonl", result.grades())
     options.run_dir = options.out
-    _print_result(result, Tally(len(result.numbers), result.verdicts()), options, out)
+    _print_result(result, Tally(len(result.numbers), result.grades()), options, out)
     return Exit.FAIL if result.problems or result.lost else Exit.OK
 
 
@@ -9628,10 +9493,38 @@ def command_verify(options: argparse.Namespace, out: Output) -> int:
     if options.signers:
         who, wrong = signer_of(folder, Path(options.signers))
         (result.problems if wrong else result.notes).append(wrong or f"signed by {who}")
-    tally = Tally(len(result.numbers), result.verdicts())
+    tally = Tally(len(result.numbers), result.grades())
     _print_result(result, tally, options, out)
     sums = tally.summary
     return Exit.FAIL if sums[UNGRADED] or sums[LOST] or result.problems else Exit.OK
+
+
+def command_report(options: argparse.Namespace, out: Output) -> int:
+    """report: what grades.jsonl says, without replaying anything."""
+    folder = _run_folder(options)
+    document, grades = read_run(folder), folder / "grades.jsonl"
+    if not grades.is_file():
+        raise fault_of(grades, "is not here yet: `verify` grades what is recorded")
+    which, of = document.get("shard", [1, 1])
+    plan = plan_from(document)
+
+    def lines() -> Iterator[str]:
+        with open(grades, encoding="ascii") as file:
+            yield from file
+
+    try:
+        tally = Tally(len(range(which - 1, len(plan), of)), lines())
+        verdicts = (verdict_from(json.loads(line)) for line in lines())
+        shown_ = [*table_lines(plan, tally, verdicts), "", *summary_lines(tally, ())]
+    except (ValueError, KeyError, TypeError):
+        raise fault_of(grades, "a verdict a line was expected: `verify` grades anew") from None
+    if options.json:
+        out.document({"schema": RUN_SCHEMA, "run": folder.name, "summary": tally.summary,
+            "cells": [{"task": task, "agent": agent, **counts}
+                for (task, agent), counts in tally.cells.items()]})
+    else:
+        out.lines([*shown_, "From grades.jsonl, which nobody checked here: `verify` does."])
+    return Exit.OK
 
 
 def command_seal(options: argparse.Namespace, out: Output) -> int:
@@ -9810,7 +9703,7 @@ def command_selftest(options: argparse.Namespace, out: Output) -> int:
     """selftest: test the harness, its tasks and its grader."""
     if options.matrix:
         return _print_examined(shipped(), options, out)
-    for name in ("faults", "tests"):
+    for name in ("attempts", "faults", "tests"):
         more_tests(name)
     heavy = more_tests("defects")
     if options.mutate is not None or options.defects:
@@ -9891,6 +9784,8 @@ COMMANDS = {
     "merge": Command(command_merge, "put the shards of a run together", [
         (("out",), {"metavar": "OUT", "help": "a new directory for the whole run"}),
         (("folders",), {"nargs": "+", "metavar": "RUN", "help": "the shards"}), _JSON]),
+    "report": Command(command_report, "what grades.jsonl says of a run, unchecked",
+        [_FOLDER, _RUN_DIR, _JSON]),
     "seal": Command(command_seal, "write SHA256SUMS over a run", [_FOLDER, _RUN_DIR,
         (("--sign",), {"metavar": "KEY", "help": "and sign it with an SSH key"})]),
 }

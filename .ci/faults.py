@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from attempts import _world_digest
+
 from eval_harness import (
     DECLINED,
     EDIT_SCRIPT,
@@ -43,7 +45,6 @@ from eval_harness import (
     World,
     WorldError,
     _confirmed,
-    _world_digest,
     asserted,
     build_tasks,
     build_world,

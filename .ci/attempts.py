@@ -1,0 +1,191 @@
+"""Tests of eval_harness.py that are too long for it: attempts in turn, broken, cut off.
+
+The selftest loads this file where it lies beside the harness, and the tests see that very module.
+"""
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from eval_harness import (
+    EDIT_SCRIPT,
+    EDIT_TASK,
+    VERIFIED,
+    AgentKind,
+    Around,
+    Attempt,
+    Gateway,
+    Limits,
+    Observation,
+    Refused,
+    Script,
+    Spec,
+    World,
+    _scripted,
+    agents_for,
+    criterion,
+    decode,
+    digest,
+    edit_record,
+    encode,
+    expect,
+    fails,
+    grade,
+    graded,
+    grouped,
+    library,
+    odd_task,
+    read_back,
+    record_of,
+    run_script,
+    spec_for,
+    table_test,
+    test,
+)
+
+
+def _world_digest(world: World) -> str:
+    rows = {name: list(table_.rows.values()) for name, table_ in world.tables.items()}
+    return digest(encode(rows))
+
+
+@table_test(grouped({
+    "": ["xy", "yx", "xx"], "only_allowed duplicate": ["xyy", "xxx"], "two missing_work": ["x"],
+    "one missing_work": ["y"], "one only_allowed wrong_value duplicate": ["yy"],
+    "only_allowed two unauthorised_work wrong_target": ["xo"],
+    "only_allowed two unauthorised_work wrong_value": ["xk"],
+    "one two missing_work no_attempt": [""],
+}))
+def created_rows(notes: str) -> str:
+    """Duplicates, extras, wrong places and interchangeable rows."""
+    task = odd_task(criterion('create = "note"\nwith = { item = "a/b", body = "x" }', "one")
+        + criterion('create = "note"\nwith = { item = "a/b" }\nfree = ["body"]', "two"))
+    made = {"x": "item='a/b', body='x'", "y": "item='a/b', body='y'", "o": "item='..', body='y'",
+        "k": "item='a/b', body='y', kind='k'"}
+    verdict = graded(task, "\n".join(f"make_note({made[note]})" for note in notes))
+    return " ".join([*sorted(verdict.failed), *verdict.failure_modes])
+
+
+@table_test(grouped({
+    "": [("cheap box", "a b", "b"), ("box n", "a b", "a"), ("box n", "b a", "a")],
+    "only_allowed": [("cheap box", "a b", "a"), ("box n", "b a", "b")],
+}))
+def rows_within_rows(criteria: str, items: str, noted: str) -> str:
+    """A child belongs to the row that fills its parent, and to no other; in any order."""
+    where = {"cheap": 'where = "row.qty <= 1"\nfree = ["name"]',
+        "box": 'where = "qty <= 2"\nfree = ["name"]', "n": 'with = { name = "y" }\nfree = ["qty"]'}
+    make = {"a": "a = make_item(name='x', qty=1)\n", "b": "b = make_item(name='y', qty=2)\n"}
+    text = "".join(criterion('create = "item"\n' + where[c], c) for c in criteria.split())
+    text += '[[allow]]\ncreate = "note"\nwith = { body = "q" }\nwithin = { item = "box" }\n'
+    steps = [make[item] for item in items.split()]
+    return fails(text, "".join(steps) + f"make_note(item={noted}.id, body='q')")
+
+
+class HookedGateway(Gateway):
+    """Lets us act around each call of an attempt's own gateway."""
+
+    def __init__(self, own: Gateway, around: Around) -> None:
+        super().__init__(own.session, own.setting)
+        self.around = around
+
+    def _call(self, name: str, raw: str) -> Observation:
+        return self.around(partial(super()._call, name, raw))
+
+
+def run_hooked(spec: Spec, around: Around) -> tuple[str, list[str]]:
+    """How an attempt ends with `around` around its calls, and its lines."""
+    lines: list[str] = []
+    making = Attempt(spec, lines.append)
+    making.gateway = HookedGateway(making.gateway, around)
+    return making.run(), lines
+
+
+@test
+def faults_at_every_call() -> Iterator[str]:
+    """The nth call breaking inside us, for every n: an error that the harness owns, verified."""
+    task = odd_task(EDIT_TASK)
+    spec = spec_for(task, AgentKind("broken", _scripted(task, Script("broken", EDIT_SCRIPT, 0))))
+    def broken(call: Callable[[], Observation]) -> Observation:
+        if next(left, True):
+            return call()
+        with contextlib.suppress(Refused):
+            call()
+        raise RuntimeError("planted")
+    for nth in range(edit_record().events[-1]["counts"]["calls"]):
+        left = iter(range(nth, -1, -1))
+        outcome, lines = run_hooked(spec, broken)
+        verdict = grade(read_back(lines, spec.identity.name), task)
+        found = (outcome, decode(lines[-1])["owner"], verdict.evidence, verdict.counted)
+        expect(found, ("error", "harness", VERIFIED, False), f"call {nth}: {verdict.problems}")
+        yield f"call {nth}"
+
+
+@table_test(grouped({
+    ("completed", None): [(EDIT_SCRIPT,), (EDIT_SCRIPT, 8, 7)],
+    ("turn_limit", None): [(EDIT_SCRIPT, 3, 99), (EDIT_SCRIPT, 99, 2), (EDIT_SCRIPT, 7, 7)],
+    ("error", "agent"): [("x = get_item(id='zz')\nsay(f'{x.name}')",), ("one([])",),
+        ("for i in range(3):\n    if i == 5:\n        y = 1\nsay(y)",), ("say([1])",)],
+}))
+def limits_and_errors(source: str, *most: int) -> tuple[Any, Any]:
+    """Each way to end, with its owner; all of them verified."""
+    task, limits = odd_task(EDIT_TASK), Limits(*most) if most else None
+    record = run_script(task, source, limits)
+    verdict = grade(record, task, limits)
+    expect((verdict.problems, verdict.counted), ((), True), source)
+    return record.events[-1]["outcome"], record.events[-1]["owner"]
+
+
+@test
+def interleaved_attempts() -> Iterator[str]:
+    """Oracles and mutants of all tasks, in a shuffled order, call by call in turn over the shared
+    worlds, give the records that they give alone; the worlds' rows stay what they were."""
+    tasks = library().tasks.values()
+    worlds = {task.world.sha256: task.world for task in tasks}.values()
+    before = [_world_digest(world) for world in worlds]
+    specs = [spec_for(task, agent) for task in tasks for name in ("oracle", "mutants")
+        for agent in agents_for(name, task)]
+    draw = random.Random(6)
+    draw.shuffle(specs)
+    stepped = [Stepped(spec) for spec in specs]
+    running = list(stepped)
+    while running:
+        at = draw.randrange(len(running))
+        if not running[at].step():
+            running.pop(at).join()
+    for spec, one in zip(specs, stepped, strict=True):
+        expect(one.lines, list(record_of(spec).lines), f"{spec.identity.name} among others")
+        yield spec.identity.name
+    expect([_world_digest(world) for world in worlds], before, "the worlds are as they were")
+
+
+class Stepped(threading.Thread):
+    """One attempt in a thread of its own, which goes on by one call when it is told to."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(daemon=True)
+        self.spec, self.lines, self.over = spec, list[str](), False
+        self.go, self.back = threading.Semaphore(0), threading.Semaphore(0)
+        self.start()
+
+    def run(self) -> None:
+        """The attempt, once the first turn comes."""
+        self.go.acquire()
+        try:
+            self.lines = run_hooked(self.spec, self._wait)[1]
+        finally:
+            self.over = True
+            self.back.release()
+
+    def _wait(self, call: Callable[[], Observation]) -> Observation:
+        self.back.release()
+        self.go.acquire()
+        return call()
+
+    def step(self) -> bool:
+        """Let it go on up to its next call; False once it is over."""
+        self.go.release()
+        self.back.acquire()
+        return not self.over
