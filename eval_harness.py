@@ -7798,8 +7798,10 @@ def merge_runs(out: Path, folders: Sequence[Path]) -> None:
     write_folder(out, files)
 
 
-def settings_from(revision: Mapping[str, Any], prompt: str) -> Settings:
-    """The settings that a revision pins; raises HarnessError where it is none."""
+def settings_of(folder: Path, document: Mapping[str, Any]) -> Settings:
+    """The settings that a run pins; raises HarnessError where it has none."""
+    archived, revision = folder / "inputs" / "prompt.txt", document["revision"]
+    prompt = read_bytes(archived).decode("utf-8", "replace") if archived.is_file() else ""
     try:
         agent, limits = revision["agent"], revision["limits"]
         return Settings(tuple(agent["names"]), revision["samples"], revision["seed"],
@@ -7813,9 +7815,7 @@ def _other_revision(folder: Path, document: Mapping[str, Any], library: Library,
     """Parts of the revision that are not what the archived inputs and the plan give."""
     if any(cell.task not in library.tasks for cell in plan.cells):
         return
-    prompt = folder / "inputs" / "prompt.txt"
-    text = read_bytes(prompt).decode("utf-8", "replace") if prompt.is_file() else ""
-    derived = revision_of(library, plan, settings_from(document["revision"], text))
+    derived = revision_of(library, plan, settings_of(folder, document))
     derived["build"] = document["inputs"].get("eval_harness.py")
     yield from (f"run.json: revision.{line} (recorded -> what its inputs give)"
         for line in departures(document["revision"], derived))
@@ -9272,7 +9272,10 @@ def more_tests(name: str) -> Any:
     module: Any = types.ModuleType(name)
     sys.modules.setdefault("eval_harness", sys.modules[__name__])
     sys.modules[name] = module
-    exec(compile(read_bytes(path), str(path), "exec", dont_inherit=True), module.__dict__)
+    try:
+        exec(compile(read_bytes(path), str(path), "exec", dont_inherit=True), module.__dict__)
+    except ImportError as error:
+        raise fault_of(path, f"can't be loaded: {error}") from None
     return module
 
 
@@ -9358,7 +9361,10 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
     settings, demo = _settings(options), False
     if options.resume is not None:
         folder = Path(options.resume) if options.resume else newest_run(_root(options) / "runs")
-        plan = plan_from(read_run(folder))
+        document = read_run(folder)
+        plan, settings = plan_from(document), settings_of(folder, document)
+        options.shard = "{}/{}".format(*document.get("shard", [1, 1]))
+        options.run_dir = options.resume
     else:
         demo = options.agent is None and options.tasks is None and options.samples == 1
         tasks = select_tasks(library, _split(options.tasks))
@@ -9375,12 +9381,14 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
         todo = array("l", (n for n in range(shard[0] - 1, len(plan), shard[1]) if not done[n]))
         going = not todo or execute(folder, library, plan, _pace(options, len(todo)), todo, tries,
             Progress(len(todo)))
+        if not going:  # bounded time: what is recorded is graded by `verify`, or once it is whole
+            following = f"python eval_harness.py run --resume {shlex.quote(str(folder))}"
+            out.message(printable(f"interrupted; to go on: {following}"))
+            return Exit.INTERRUPTED
         result = grade_run(folder, options.allow_world_code)
         write_lines(folder / "grades.jsonl", result.grades())
     tally = Tally(len(result.numbers), result.grades())
     _print_result(result, tally, options, out)
-    if not going:
-        return Exit.INTERRUPTED
     if demo:
         predicted = zip(plan.cells, result.verdicts(), strict=False)
         return Exit.FAIL if any(cell.prediction and cell.prediction.departs(verdict)
