@@ -66,6 +66,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -7284,11 +7285,10 @@ def journals(folder: Path, kind: str = "attempts") -> list[Path]:
     return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
 
 
-def archive(folder: Path, name: str, data: bytes) -> None:
+def archive(inputs: Path, runs: Path, name: str, data: bytes) -> None:
     """Put an input into a run. Large ones are links into a store beside the runs, by content hash,
     whose files nobody edits: a run that was tampered with there is told by its hashes."""
-    path, sha = folder / "inputs" / name, digest(data)
-    runs = folder.resolve().parent
+    path, sha = inputs / name, digest(data)
     stored = runs / ".store" / sha
     if len(data) < STORED_BYTES or runs.name != "runs":
         return write_file(path, data)
@@ -7312,15 +7312,19 @@ Shard: TypeAlias = tuple[int, int]  # the how-manieth of how many
 
 def start_run(folder: Path, library: Library, plan: Plan, settings: Settings,
         shard: Shard = (1, 1)) -> None:
-    """Pin and archive everything before the first attempt."""
-    if any(path.name != "lock" for path in folder.iterdir()):
+    """Pin and archive everything before the first attempt; what a kill left of that is made anew:
+    as long as `.new` is there, nothing was run."""
+    fresh, there = folder / ".new", {path.name for path in folder.iterdir()} - {"lock"}
+    if there - {".new", "inputs"} or there == {"inputs"}:
         raise fault_of(folder, "not empty: a run needs a directory of its own")
+    for path in (folder / "inputs", fresh):
+        shutil.rmtree(path, ignore_errors=True)
     worlds = {cell.task.split("/")[0] for cell in plan.cells}
     files = {n: data for n, data in library.files.items() if n.split("/")[1] in worlds}
     files["eval_harness.py"] = read_bytes(Path(__file__).resolve())
     files["prompt.txt"] = settings.prompt.encode("utf-8", "surrogatepass")
     for name, data in files.items():
-        archive(folder, name, data)
+        archive(fresh / "inputs", folder.resolve().parent, name, data)
     document = {
         "schema": RUN_SCHEMA,
         "revision": revision_of(library, plan, settings),
@@ -7330,7 +7334,11 @@ def start_run(folder: Path, library: Library, plan: Plan, settings: Settings,
         "context": {"started": wall_time(), "python": sys.version.split()[0], "pid": os.getpid()},
     }
     text = json.dumps(document, indent=1, sort_keys=True)
-    write_file(folder / "run.json", text.encode("ascii") + b"\n")
+    write_file(fresh / "run.json", text.encode("ascii") + b"\n")
+    with writing(f"{printable(str(folder))}:"):
+        for name in ("inputs", "run.json"):
+            (fresh / name).rename(folder / name)
+        fresh.rmdir()
 
 
 def require_same(folder: Path, pinned: JSON, asked: JSON) -> None:
