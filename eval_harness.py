@@ -61,6 +61,7 @@ import itertools
 import json
 import math
 import multiprocessing
+import multiprocessing.connection
 import operator
 import os
 import random
@@ -86,6 +87,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
+    CancelledError,
     Executor,
     Future,
     ProcessPoolExecutor,
@@ -95,6 +97,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
@@ -7388,23 +7391,31 @@ def recorded(folder: Path, plan: Plan, retry_errors: bool) -> tuple[bytearray, d
 
 
 class Interrupts:
-    """Ctrl-C while a run is made: the first one breaks off what is being attempted and lets the
-    rest be recorded; more of them change nothing, since that ends in bounded time."""
+    """Ctrl-C while a run is made: the first one breaks off what is being attempted, here and in
+    the workers, and lets it be recorded as interrupted; more of them change nothing, since that
+    ends in bounded time."""
 
     def __init__(self) -> None:
         self.asked = self.working = False
+        self.workers: list[Connection] = []  # by which they are told
 
     def __enter__(self) -> Interrupts:
-        self.before = signal.signal(signal.SIGINT, self._note)
+        self.before = signal.signal(signal.SIGINT, self.note)
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self.before)
+        signal.signal(signal.SIGINT, signal.SIG_IGN if self.asked else self.before)
 
-    def _note(self, *_: object) -> None:
+    def note(self, *_: object) -> None:
+        """What the signal does."""
         first, self.asked = not self.asked, True
+        for pipe in self.workers if first else ():
+            pipe.send_bytes(b"stop")
         if first and self.working:
             raise KeyboardInterrupt
+
+
+GRACE = 4.0  # seconds that a worker has to break off
 
 
 @functools.lru_cache(maxsize=4096)
@@ -7457,14 +7468,11 @@ def work(root: str, code: bool, build: str, seconds: float, jobs: Sequence[Job])
     """Make attempts in a worker, from a run's archived inputs. With a limit of seconds an attempt
     that hangs takes the worker with it, which its pool notices."""
     library = _library_of(root, code, build)
-    found = []
-    for cell, who in jobs:
-        if seconds:
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-        found.append(make_attempt(library, cell_from(cell), Identity(*who)))
-    if seconds:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    return found
+    given = ((cell_from(cell), Identity(*who)) for cell, who in jobs)
+    return [made for _, made in _made_here(library, given, _IN_WORKER, seconds)]
+
+
+_IN_WORKER = Interrupts()
 
 
 # Any executor can call `eval`: it imports this file by its folder, whatever `__main__` is there.
@@ -7496,22 +7504,28 @@ class Pace(NamedTuple):
     code: bool = False
 
 
-def _own_pool(jobs: int) -> Executor:
+def _own_pool(jobs: int, stop: Interrupts) -> Executor:
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context(method), initializer=_settle)
+    context = multiprocessing.get_context(method)
+    ordered, teller = context.Pipe(duplex=False)
+    stop.workers.append(teller)
+    return ProcessPoolExecutor(jobs, context, _settle, (ordered,))
 
 
-def _settle() -> None:
-    """In a worker: Ctrl-C is the parent's to handle, and its death is ours."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow_parent, daemon=True).start()
+def _settle(ordered: Connection) -> None:
+    """In a worker: the parent's Ctrl-C breaks off what is being made, its death everything."""
+    signal.signal(signal.SIGINT, _IN_WORKER.note)
+    threading.Thread(target=_follow_parent, args=(ordered,), daemon=True).start()
 
 
-def _follow_parent() -> None:
+def _follow_parent(ordered: Connection) -> None:
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    if parent is None:
+        return
+    if ordered in multiprocessing.connection.wait([parent.sentinel, ordered]):
+        os.kill(os.getpid(), signal.SIGINT)
+        parent.join(GRACE)
+    os._exit(1)
 
 
 def spread(folder: Path, jobs: Iterator[Job], count: int, pace: Pace,
@@ -7522,7 +7536,7 @@ def spread(folder: Path, jobs: Iterator[Job], count: int, pace: Pace,
     given = (str(folder / "inputs"), pace.code, digest(read_bytes(Path(__file__).resolve())),
         0.0 if pace.executor else pace.seconds)
     waiting: dict[Future[Any], Sequence[Job]] = {}
-    with (pace.executor or partial(_own_pool, pace.jobs))() as pool:
+    with (pace.executor or partial(_own_pool, pace.jobs, stop))() as pool:
         while True:
             group = () if stop.asked or broken else tuple(itertools.islice(jobs, size))
             if group:
@@ -7536,6 +7550,8 @@ def spread(folder: Path, jobs: Iterator[Job], count: int, pace: Pace,
             while waiting and (not group or len(waiting) >= 2 * pace.jobs):
                 for future in wait(waiting, 0.5, FIRST_COMPLETED).done:
                     yield waiting.pop(future), _given_back(future)
+                for future in waiting if stop.asked else ():
+                    future.cancel()
             if not group:
                 return
 
@@ -7543,6 +7559,8 @@ def spread(folder: Path, jobs: Iterator[Job], count: int, pace: Pace,
 def _given_back(future: Future[Any]) -> list[Made] | None:
     try:
         return [Made(*made) for made in future.result()]
+    except CancelledError:
+        return []
     except BrokenExecutor:
         return None
 
@@ -7569,18 +7587,22 @@ def execute(folder: Path, library: Library, plan: Plan, pace: Pace, todo: Sequen
         return not stop.asked
 
 
-def _made_here(library: Library, jobs: Iterable[tuple[Cell, Identity]],
-        stop: Interrupts) -> Iterator[tuple[Cell, Made]]:
+def _made_here(library: Library, jobs: Iterable[tuple[Cell, Identity]], stop: Interrupts,
+        seconds: float = 0.0) -> Iterator[tuple[Cell, Made]]:
     for cell, who in jobs:
         try:
             stop.working = not stop.asked
             if stop.asked:
                 return
+            if seconds:
+                signal.setitimer(signal.ITIMER_REAL, seconds)
             made = make_attempt(library, cell, who)
         except KeyboardInterrupt:  # between the attempt's own lines: it is made again on resume
             return
         finally:
             stop.working = False
+            if seconds:
+                signal.setitimer(signal.ITIMER_REAL, 0)
         yield cell, made
 
 
@@ -9894,6 +9916,7 @@ def run_command(options: argparse.Namespace, out: Output) -> int:
         out.message(f"{'' if isinstance(error, InvalidInput) else 'error: '}{error}")
         return int(error.code)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         out.message("interrupted")
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
@@ -9921,4 +9944,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left that it could break off
+    sys.exit(ended)

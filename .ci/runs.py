@@ -3,6 +3,7 @@
     python .ci/runs.py        # with dask[distributed], loky and gymnasium at hand
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -123,26 +124,128 @@ def full_disk(folder: Path) -> Iterator[str]:
     demand(resumed.returncode == 0, f"resume: {resumed.stderr}")
     demand(grades(target) == right and before <= ends(target), "all earlier evidence is kept")
     yield "file size"
+    small = folder / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)],
+            capture_output=True, check=False).returncode:
+        yield "no file system can be mounted here: not checked"
+        return
+    try:
+        made = harness("run", *PLAN, "--samples", "40", "--run-dir", str(small / "run"))
+        demand(made.returncode == 2 and made.stderr.count("\n") == 1, f"full: {made}"[:900])
+        before = ends(small / "run")
+        subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
+        closed = harness("run", "--resume", str(small / "run"))
+        demand(closed.returncode == 2 and closed.stderr.count("\n") == 1, f"closed: {closed}")
+        demand(harness("verify", str(small / "run")).returncode == 1, "it can be read")
+        subprocess.run(["mount", "-o", "remount,rw,size=64m", str(small)], check=True)
+        resumed = harness("run", "--resume", str(small / "run"))
+        demand(resumed.returncode == 0 and before <= ends(small / "run"), f"{resumed}"[:900])
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    yield "a small disk, and one that is read-only"
 
 
 def interrupted(folder: Path) -> Iterator[str]:
     """Ctrl-C once and twice: exit 130 in bounded time, never half an attempt."""
     for jobs in ("1", "4"):
-        for times in (1, 2):
-            target = folder / f"interrupted-{jobs}-{times}"
+        for times, send in ((1, os.kill), (2, os.kill), (2, os.killpg)):  # a terminal: the group
+            target = folder / f"interrupted-{jobs}-{times}-{send.__name__}"
             process = subprocess.Popen([sys.executable, HARNESS, "run", "--agent",
                 "oracle,mutants", "--samples", "9", "--jobs", jobs, "--run-dir", str(target)],
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                start_new_session=True)
             time.sleep(2.5)
             began = time.monotonic()
             for _ in range(times):
-                process.send_signal(signal.SIGINT)
+                with contextlib.suppress(ProcessLookupError):  # it has ended
+                    send(process.pid, signal.SIGINT)
                 time.sleep(0.05)
             said = process.communicate()[1]
             demand(process.returncode == 130 and "Traceback" not in said, said)
             demand(time.monotonic() - began < 5, "bounded time")
-            demand("--resume" in said and max(ends(target).values()) == 1, said)
+            demand("--resume" in said and said.count("\n") == 1, said)
+            demand(max(ends(target).values()) == 1, said)
             yield target.name
+
+
+POISON = {
+    "seeds/odd/contract.toml": """
+schema = 1
+world = "odd"
+[clock]
+start = "2026-01-01T08:00:00Z"
+step = 60
+[entities.item]
+key = "id"
+new_id = "i{n}"
+[entities.item.fields]
+id = { type = "text" }
+[tools.list_items]
+kind = "list"
+entity = "item"
+[tools.hang]
+kind = "python"
+effect = "read"
+returns = { item = "item" }
+[tools.die]
+kind = "python"
+effect = "read"
+returns = { item = "item" }
+""",
+    "seeds/odd/item.json": '[\n{"id":"a"}\n]\n',
+    "seeds/odd/tools.py": "import os\n\n\ndef hang(world, args):\n    while True:\n"
+        "        pass\n\n\ndef die(world, args):\n    os._exit(3)\n",
+    **{f"tasks/odd/{tool}.toml": f"""
+id = "{tool}"
+instruction = "Call {tool}."
+expects = "no_change"
+[[criteria]]
+id = "called"
+called = "{tool.replace('look', 'list_items')}"
+[oracle]
+id = "calls"
+script = "{tool.replace('look', 'list_items')}()"
+[[mutants]]
+id = "silent"
+fails = ["called"]
+script = "say('Done.')"
+""" for tool in ("hang", "die", "look")},
+}
+
+
+def poisoned(folder: Path) -> Iterator[str]:
+    """Attempts that hang or die each time are given up, reported, and hold up nothing else."""
+    for name, text in POISON.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    plain = ("run", "--root", str(folder), "--allow-world-code", "--agent", "oracle,null",
+        "--samples", "3")
+    for jobs in ("1", "3"):
+        target = folder / "runs" / f"poisoned-{jobs}"
+        made = harness(*plain, "--jobs", jobs, "--timeout", "1", "--run-dir", str(target))
+        states = Counter((line["task"], line["evidence"], line["outcome"], line["owner"])
+            for line in map(json.loads, (target / "grades.jsonl").read_text().splitlines()))
+        lost = ("verified", "error", "world")
+        right = {("odd/hang", *lost): 3, ("odd/die", *lost): 3}
+        demand(made.returncode == 0 and right.items() <= states.items(), f"{states}: {made}")
+        demand(states.total() == 18 and sum(states[key] for key in right) == 6, f"{states}")
+        again = harness(*plain, "--jobs", jobs, "--timeout", "1", "--run-dir", str(target))
+        demand(again.returncode == 0 and max(ends(target).values()) == 1, "made again")
+        yield f"jobs {jobs}"
+        target = folder / "runs" / f"hanging-{jobs}"
+        process = subprocess.Popen([sys.executable, HARNESS, *plain, "--jobs", jobs, "--tasks",
+            "odd/hang", "--run-dir", str(target)], stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True)
+        time.sleep(2)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()[1]
+        demand(process.returncode == 130 and time.monotonic() - began < 8, f"Ctrl-C: {said}")
+        outcomes = [json.loads(line)["outcome"] for path in target.glob("attempts-*.jsonl")
+            for line in path.read_text().splitlines() if '"event":"end"' in line]
+        demand("interrupted" in outcomes, f"marked interrupted: {outcomes}")
+        yield f"hanging, jobs {jobs}"
 
 
 def spread(folder: Path) -> Iterator[str]:
@@ -262,10 +365,10 @@ def environment(folder: Path) -> Iterator[str]:
     for _ in range(1000):
         inner.reset("helpdesk/assign-unowned")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for seed in range(200_000):
+    for seed in range(1_000_000):
         inner.reset("helpdesk/assign-unowned", seed)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    demand(grown < 512, f"200,000 resets: {grown} KiB")
+    demand(grown < 512, f"1,000,000 resets: {grown} KiB")
     yield "resets"
 
 
@@ -284,8 +387,8 @@ def signed(folder: Path) -> Iterator[str]:
     yield "signed"
 
 
-CHECKS = (killed_and_resumed, cut_anywhere, full_disk, interrupted, spread, refused, locked,
-    environment, signed)
+CHECKS = (killed_and_resumed, cut_anywhere, full_disk, interrupted, poisoned, spread, refused,
+    locked, environment, signed)
 
 
 def main() -> int:
