@@ -50,7 +50,7 @@ KERNEL = (  # tests, the fastest first: about 2 s in all
 GRADING = ("Values", "Session", "Tools", "Criteria", "Record", "Replay", "Grading")
 STEP_SECONDS, CHILD_BYTES, TO_CATCH, PER_STATEMENT = 3, 1 << 30, 0.95, 4
 PLANTED = (  # a name, the function, what stands in it once (as unparsed), what is put there
-    ("replay skipped", "grade", "= replay(record, task, limits, who)", "= []"),
+    ("replay skipped", "grade", "if problems:", "if False:"),
     ("delta beyond A", "_judge", "not loose, reason", "True, reason"),
     ("untyped equality", "same", "kind is not type(b)", "a != b"),
     ("greedy slots", "Filling._fill", "home not in came", "not came"),
@@ -60,7 +60,8 @@ PLANTED = (  # a name, the function, what stands in it once (as unparsed), what 
     ("managed fields in delta", "field_changes", " - managed", ""),
     ("wall-clock time", "clock_text", "datetime.fromisoformat(start[:-1])", "datetime.now()"),
     ("hash-ordered results", "Layer.touched", "sorted(rows)", "set(rows)"),
-    ("an unread page credited", "run_list", "row[key] for row in page", "row[key] for row in rows"),
+    ("an unread page credited", "run_list", "{tool.entity: keys}",
+     "{tool.entity: [row[entity.key] for row in rows]}"),
     ("refused calls not recorded", "Attempt.call", "self.recorder.call(",
      "observation.code or self.recorder.call("),
     ("write then revert unseen", "judge_no_reverted_writes", ", [before])", ", [])"),

@@ -27,7 +27,6 @@ from eval_harness import (
     PLAIN,
     PLAIN_3,
     REFUSAL_CODES,
-    SCOPED,
     WORLD_CODE,
     AgentKind,
     CallTool,
@@ -80,6 +79,13 @@ from eval_harness import (
     unknown_figures,
     with_event,
 )
+
+SCOPED = ODD_CONTRACT.replace("[entities.note]\n", "[entities.note]\nscope = { "
+    "field = 'item.parent', where = 'kind != actor.name and body != now', all_when = "
+    "'actor.qty == 0' }\n").replace('ref = "item" }\nbody', 'ref = "item", optional = true }\nbody'
+    ) + (
+    "[tools.find_notes]\nkind = 'search'\nentity = 'note'\nfields = ['body']\n"
+    "[tools.sweep]\nkind = 'transaction'\nscript = 'pass'\nallowed_when = 'actor.qty == 0'\n")
 
 
 def odd_variant(old: str, new: str) -> tuple[World, list[Problem]]:
@@ -404,7 +410,7 @@ def user_and_confirmation() -> Iterator[str]:
         "c": ("a", "conflict", {"id": 1}, {})}
     for way, found in (("wyd", {3}), ("wnd", set()), ("wyt", set()), ("wyo", set()), ("wydd", {3}),
             ("yd", set()), ("wywd", {4}), ("wyyd", {4}), ("dwy", set()), ("wyc", set())):
-        calls = [CallView(seq, tool, "", args, code, result, {}, ())
+        calls = [CallView(seq, tool, "", args, Observation("", partial(dict, result), {}, code))
             for seq, (tool, code, args, result) in enumerate((step_[s] for s in way), 1)]
         expect(_confirmed(calls), frozenset(found), way)
 

@@ -6,6 +6,7 @@ The selftest loads this file where it lies beside the harness, and the tests see
 import dataclasses
 import itertools
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,9 +21,7 @@ from eval_harness import (
     _ITEM,
     _MAKE,
     _NOTE,
-    _Q,
     _SET,
-    _SP,
     ALL,
     BEFORE,
     DECLINED,
@@ -43,6 +42,7 @@ from eval_harness import (
     READ,
     SCALED,
     SET,
+    BadExpression,
     Element,
     Entity,
     Fault,
@@ -65,25 +65,30 @@ from eval_harness import (
     _worth,
     build_tasks,
     build_world,
+    compile_expression,
     criterion,
     diff,
     digest,
     edit_line,
     encode,
     expect,
+    fails,
     fits,
     grade,
     graded,
+    grouped,
     library,
     look_alikes,
     odd_files,
     odd_task,
     odd_world,
     proofs,
+    raised,
     read_back,
     read_journal,
     replay,
     reseal,
+    rows_text,
     run_script,
     same,
     scale_world,
@@ -91,6 +96,8 @@ from eval_harness import (
     telling,
     test,
 )
+
+_Q, _SP = 'q"uo\'te', " sp ace "
 
 
 @test
@@ -670,3 +677,89 @@ def ties_of_alternatives(source: str) -> str:
     text = "".join(f'[[alternatives]]\nid = "{name}"\n[[alternatives.criteria]]\nid = "{name}1"\n'
         f"{way}\n" for name, way in ways.items())
     return graded(odd_task(text), source).alternative
+
+
+@table_test([(source, repr(value)) for source, value in {
+    "1 + 2 * 3 - 4": 3, "[7 // 2, 7 % 3, -7 // 2, 1 / 4]": [3, 1, -4, 0.25],
+    "1 < 2 < 3": True, "1 < 2 > 3": False, "'a' < 'b'": True, "not True or True": True,
+    "1 == 1.0": False, "1 in [1.0, True, '1']": False, "'b' in 'abc'": True,
+    "'x' not in ['x']": False, "1 if 2 == 2 else 0": 1, "f'{1.50}'": "1.5",
+    "f'{1}-{\"a\"}-{True}-{None}'": "1-a-true-null", "lower('AbC')": "abc",
+    "sum([x * y for x in [1, 2] for y in [10, 20] if x * y != 20])": 50,
+    "sum([0.1, 0.2, 0.3])": 0.1 + 0.2 + 0.3, "max([3, 1, 2]) - min([3, 1, 2])": 2,
+    "sorted([2, 'a', True, None, 1])": [True, 1, 2, "a", None], "join(['a', 2], '/')": "a/2",
+    "[r.n for r in sorted([{'n': 2}, {'n': 1}], by='n')]": [1, 2], "len('abc') + len([1])": 4,
+    "unique([1, 1.0, 1, True])": [1, 1.0, True], "'abcd'[1:3] + 'x'[0]": "bcx",
+    "any([x == 2 for x in [1, 2]]) and not all([x == 2 for x in [1, 2]])": True,
+    "money(199) + '/' + money(-1)": "1.99/-0.01", "missing({'a': None}['b'])": True,
+    "starts('abc', 'ab') and ends('abc', 'bc') and contains('abc', 'b')": True,
+    "range(3) + [9]": [0, 1, 2, 9],
+}.items()])
+def expressions(source: str) -> str:
+    """Values of expressions, worked out by hand."""
+    return repr(compile_expression(source).evaluate({}, None))
+
+
+@table_test(grouped({None: [
+    "1 < '2'", "None < 1", "True < 2", "[1] < [2]", "1 and True", "not 0", "1 if 1 else 2",
+    "1 + True", "'a' + 1", "'a' * 3", "1 // 0", "1 % 0", "1 / 0", "[1][5]", "one([1, 2])",
+    "one([])", "min([])", "sum(['a'])", "join([None, []])", "f'{[1]}'", "1e308 * 10",
+    "'a' - 'b'", "'x' / 2", "True / 2", f"sum([{'9' * 350}, 0.5])", "text([1])",
+    "[x for x in 5]", "len(1)", " * ".join(["99999999999999999999"] * 30), "range(99999999)",
+    "sum([sum(range(9999)) for x in range(9999)])", "{'a': 1}[0]",
+]}))
+def void_expressions(source: str) -> bool | None:
+    """What has no value voids the whole test, whatever stands beside it."""
+    return compile_expression(f"[{source}] == [] or True").holds({}, None)
+
+
+@table_test(grouped({  # what is said of a source, with its place where that is not the beginning
+    "unknown name x": ["x"], "1:5 unknown name y": ["1 + y"], "unknown name len": ["len"],
+    "unknown name zz": ["f'{zz}'"], "unknown function open": ["open('x')"],
+    "__class__ is not a field": ["().__class__", "''.__class__"],
+    "Tuple is not of the language": ["(1, 2)"], "Pow is not of the language": ["2 ** 9"],
+    "Lambda is not of the language": ["lambda: 1"], "Is is not of the language": ["1 is 1"],
+    "1:2 NamedExpr is not of the language": ["(y := 1)"], "Set is not of the language": ["{1, 2}"],
+    "Invert is not of the language": ["~1"], "bytes is not a value of the language": ["b'x'"],
+    "complex is not a value of the language": ["1j"], "a plain value has no field b": ["'a'.b"],
+    "an f-string has no conversion and no format": ["f'{1:>5}'", "f'{1!r}'"],
+    "len takes 1 to 1 arguments": ["len([1], [2])"], "a slice has no step": ["[1][0:1:1]"],
+    "longer than 20000 characters": ["1" * 20_001], "the integer is too long": ["1" * 500],
+    "a comprehension has one plain name": ["[x for x in [1] for (a, b) in [x]]"],
+    "over 4000 nodes or 40 levels": ["not " * 4_000 + "True"],
+    "not the syntax of an expression": ["f'{'a'}'", "f'{\"\\n\"}'", "1 +", "", "\x00",
+        "(" * 5_000 + ")" * 5_000],
+}))
+def refused_sources(source: str) -> str:
+    """What is not of the language, with the place that is named."""
+    error = raised(BadExpression, compile_expression, source)
+    if source.startswith("not not") and "syntax" in error.message:
+        return "over 4000 nodes or 40 levels"  # the parser's own limit may be lower
+    return f"{error.line}:{error.column} {error.message}".removeprefix("1:1 ")
+
+
+@test
+def opening_copies_nothing() -> Iterator[str]:
+    """A session costs the same number of allocated bytes on worlds of every size."""
+    sizes, contract = [], ODD_CONTRACT.replace(', default = "a/b"', "").encode()
+    for count in (7, 641, 30_000):
+        rows = rows_text([{**ODD_ITEMS[0], "id": f"r{i:06}", "made": "2026-01-01T00:00:00Z"}
+            for i in range(count)])
+        world, problems = build_world(odd_files(item=rows, note=b"[]", contract=contract), "big")
+        expect(problems, [])
+        tracemalloc.start()
+        kept = [Session(world) for _ in range(100)]
+        sizes.append(tracemalloc.get_traced_memory()[0] // len(kept))
+        tracemalloc.stop()
+        yield f"{count} rows"
+    expect(len(set(sizes)) == 1 and sizes[0] < 500, True, f"bytes a session: {sizes}")
+
+_Q, _SP = 'q"uo\'te', " sp ace "
+
+
+@table_test(grouped({"": [4], "c only_allowed": [5]}))
+def it_without_for(quantity: int) -> str:
+    """In a change without `for`, `it` is the row itself, as it was."""
+    text = criterion("change = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }")
+    do = "for i in each(list_items):\n    if i.qty == 7:\n        set_item(id=i.id, qty={})\n"
+    return fails(text, do.format(quantity))
