@@ -64,6 +64,7 @@ import multiprocessing
 import multiprocessing.connection
 import operator
 import os
+import platform
 import random
 import re
 import shlex
@@ -7402,6 +7403,11 @@ def archive(inputs: Path, runs: Path, name: str, data: bytes) -> None:
     return None
 
 
+def here() -> dict[str, JSON]:
+    """This process: context, never evidence."""
+    return {"host": platform.node(), "pid": os.getpid(), "python": sys.version.split()[0]}
+
+
 STORED_BYTES = 1 << 16
 Shard: TypeAlias = tuple[int, int]  # the how-manieth of how many
 
@@ -7427,7 +7433,7 @@ def start_run(folder: Path, library: Library, plan: Plan, settings: Settings,
         "inputs": {name: digest(data) for name, data in files.items()},
         "plan": {"seed": plan.seed, "cells": [cell.as_json() for cell in plan.cells]},
         "shard": list(shard),
-        "context": {"started": wall_time(), "python": sys.version.split()[0], "pid": os.getpid()},
+        "context": {"started": wall_time(), "path": str(folder.resolve()), **here()},
     }
     text = json.dumps(document, indent=1, sort_keys=True)
     write_file(fresh / "run.json", text.encode("ascii") + b"\n")
@@ -7543,7 +7549,7 @@ def make_attempt(library: Library, cell: Cell, who: Identity) -> Made:
     began = wall_time()
     outcome = attempt(spec_of(library, cell, who), lines.append)
     context: dict[str, JSON] = {"attempt": who.name, "began": began, "ended": wall_time(),
-        "pid": os.getpid()}
+        "host": platform.node(), "pid": os.getpid()}
     return Made(damaged(lines, cell.damage), outcome, context)
 
 
@@ -7665,6 +7671,7 @@ def execute(folder: Path, library: Library, plan: Plan, pace: Pace, todo: Sequen
     worker = max((int(path.stem.split("-")[1]) for path in journals(folder)), default=-1) + 1
     damage = any(cell.damage for cell in plan.cells)
     kept = [Journal(folder, worker + n, pace.durable) for n in range(1 + damage)]
+    kept[0].append("", {"going_on": wall_time(), "jobs": pace.jobs, **here()})
     jobs = ((plan.cell(number), plan.identity(number, tries.get(number, 0))) for number in todo)
     count = 0
     with Interrupts() as stop:
