@@ -7591,16 +7591,33 @@ def buried(library: Library, cell: Cell, who: Identity) -> Made:
 
 
 DEATHS = 2  # of workers, before an attempt is given up
+LONGEST = 600.0  # seconds
 
 
 class Pace(NamedTuple):
     """How a run is made: nothing here changes a byte of evidence."""
 
     jobs: int = 1
-    seconds: float = 0.0  # for one attempt, in a worker
+    seconds: float | None = None  # for one attempt in a worker; None: LONGEST
     durable: bool = False
     executor: Callable[[], Executor] | None = None
     code: bool = False
+
+
+def _pool(pace: Pace, stop: Interrupts) -> Executor:
+    if pace.executor is None:
+        return _own_pool(pace.jobs, stop)
+    try:
+        pool = pace.executor()
+    except Exception as error:  # anybody's code
+        raise _failed("--executor: its factory", error) from error
+    if not hasattr(pool, "submit") or not hasattr(pool, "__exit__"):
+        raise HarnessError(f"--executor: found {shown(type(pool).__name__)}: a pool was expected")
+    return pool
+
+
+def _failed(what: str, error: Exception) -> HarnessError:
+    return HarnessError(f"{what} failed: {type(error).__name__}: {printable(str(error))[:300]}")
 
 
 def _own_pool(jobs: int, stop: Interrupts) -> Executor:
@@ -7633,9 +7650,9 @@ def spread(folder: Path, jobs: Iterator[Job], count: int, pace: Pace,
     where its worker died; then no more are taken. At most two groups a worker are under way."""
     size, broken = max(1, min(64, count // (pace.jobs * 8))), False
     given = (str(folder / "inputs"), pace.code, digest(read_bytes(Path(__file__).resolve())),
-        0.0 if pace.executor else pace.seconds)
+        0.0 if pace.executor else pace.seconds or LONGEST)
     waiting: dict[Future[Any], Sequence[Job]] = {}
-    with (pace.executor or partial(_own_pool, pace.jobs, stop))() as pool:
+    with _pool(pace, stop) as pool:
         while True:
             group = () if stop.asked or broken else tuple(itertools.islice(jobs, size))
             if group:
@@ -7646,6 +7663,8 @@ def spread(folder: Path, jobs: Iterator[Job], count: int, pace: Pace,
                 except BrokenExecutor:
                     broken = True
                     yield group, None
+                except Exception as error:
+                    raise _failed("--executor: its submit", error) from error
             while waiting and (not group or len(waiting) >= 2 * pace.jobs):
                 for future in wait(waiting, 0.5, FIRST_COMPLETED).done:
                     yield waiting.pop(future), _given_back(future)
@@ -7662,6 +7681,10 @@ def _given_back(future: Future[Any]) -> list[Made] | None:
         return []
     except BrokenExecutor:
         return None
+    except HarnessError:
+        raise
+    except Exception as error:  # what others' workers raise, or can't send
+        raise _failed("a worker", error) from error
 
 
 def execute(folder: Path, library: Library, plan: Plan, pace: Pace, todo: Sequence[int],
@@ -7675,7 +7698,7 @@ def execute(folder: Path, library: Library, plan: Plan, pace: Pace, todo: Sequen
     jobs = ((plan.cell(number), plan.identity(number, tries.get(number, 0))) for number in todo)
     count = 0
     with Interrupts() as stop:
-        alone = pace.jobs == 1 and not pace.executor and not pace.code
+        alone = pace.jobs == 1 and not (pace.executor or pace.code or pace.seconds)
         made_of = _made_here(library, jobs, stop) if alone else _made_there(
             folder, library, jobs, len(todo), pace, stop)
         for cell, made in made_of:
@@ -9537,6 +9560,10 @@ def _pace(options: argparse.Namespace, count: int) -> Pace:
     this process."""
     if options.jobs is not None and not 1 <= options.jobs <= 512:
         raise HarnessError(f"--jobs {options.jobs}: 1 to 512 was expected")
+    if options.timeout is not None and not 0 < options.timeout <= 1e6:
+        raise HarnessError(f"--timeout {options.timeout:g}: more than 0, up to 1e6 was expected")
+    if options.executor and options.timeout:
+        raise HarnessError("--timeout: the workers of an --executor are not ours to stop")
     jobs = options.jobs or ((os.cpu_count() or 1) if count >= 200 else 1)
     return Pace(jobs, options.timeout, options.durable, _executor(options.executor),
         options.allow_world_code)
@@ -9550,9 +9577,9 @@ def _executor(named: str | None) -> Callable[[], Executor] | None:
     sys.path.insert(0, os.getcwd())
     try:
         found: Callable[[], Executor] = getattr(importlib.import_module(module), factory)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise HarnessError(f"--executor {shown(named)}: module:factory was expected ({error})"
-            ) from None
+    except Exception as error:  # anybody's module
+        raise HarnessError(f"--executor {shown(named)}: module:factory was expected "
+            f"({printable(str(error)) or type(error).__name__})") from None
     return found
 
 
@@ -9846,8 +9873,8 @@ COMMANDS = {
         (("--shard",), {"default": "1/1", "metavar": "I/N", "help": "only each Nth attempt"}),
         (("--jobs",), {"type": int, "metavar": "N", "help": "workers (default: the cores)"}),
         (("--executor",), {"metavar": "MODULE:FACTORY", "help": "workers of your own"}),
-        (("--timeout",), {"type": float, "default": 600.0, "metavar": "SECONDS",
-            "help": "for one attempt in a worker (default 600)"}),
+        (("--timeout",), {"type": float, "metavar": "SECONDS",
+            "help": f"for one attempt, in a worker (default {LONGEST:g})"}),
         (("--durable",), {"action": "store_true", "help": "to the disk after each attempt"})]),
     "verify": Command(command_verify, "re-execute a run and grade it again", [_FOLDER, _RUN_DIR,
         (("--signers",), {"metavar": "FILE", "help": "whose signature it must have"}), _JSON]),
