@@ -3052,20 +3052,24 @@ def sees_all(session: Session, entity: Entity) -> bool:
         return True
     if scope.all_when is None:
         return False
-    names = actor_names(session)
-    known: dict[str, Any] = session.known or {}
+    known = known_of(session)
     if entity.name not in known:
-        known[entity.name] = scope.all_when.holds(names, session) is True
+        known[entity.name] = scope.all_when.holds(known[""], session) is True
     return bool(known[entity.name])
 
 
-def actor_names(session: Session) -> Mapping[str, Any]:
-    """The variables `actor`, the actor's row as it stands, and `now`, the logical time."""
+def known_of(session: Session) -> dict[str, Any]:
+    """What holds until the next write: of some entities whether the actor sees all; at "" names."""
     if session.known is None:
         actor = session.world.contract.actor
         row = session.row(actor, session.actor) if actor else None
         session.known = {"": {"actor": MISSING if row is None else row, "now": session.clock}}
-    found: Mapping[str, Any] = session.known[""]
+    return session.known
+
+
+def actor_names(session: Session) -> dict[str, Any]:
+    """The variables `actor`, the actor's row as it stands, and `now`, the logical time; shared."""
+    found: dict[str, Any] = known_of(session)[""]
     return found
 
 
@@ -3374,7 +3378,7 @@ def run_transaction(gateway: Gateway, tool: Tool, arguments: JSON, _: Row) -> Ob
     """What the tool's `result` says."""
     block, session = tool.block, gateway.session
     assert block is not None
-    names = {**{n: arguments.get(n, MISSING) for n in tool.arguments}, **actor_names(session)}
+    names = {name: arguments.get(name, MISSING) for name in tool.arguments} | actor_names(session)
     try:
         value = block.run(names, session, Meter(), None, Transaction(session))
     except Void as reason:
@@ -9014,78 +9018,6 @@ def typed_equality() -> Iterator[str]:
 
 
 # ---- criteria --------------------------------------------------------------
-
-
-EACH, PAGE, NOTES = "each(list_items)", "page(list_items)", "\nlist_notes()"
-READ, SET, MAKE = "get_item(id='..')", "set_item(id='plain', qty=1)", "t = make_item(name='x')\n"
-BEFORE = "called_before = ['get_item', 'list_notes']"
-LOW = "chooses = { from = ['low', 'high'], answer = 'low' }"
-
-
-@table_test([((text, source), failed) for failed, table_ in (("", {  # criteria with good scripts
-    "numbers_from = true\n[[user]]\non = 'end'\nreply = 'At 42?'": ["listen()\nsay('42')"],
-    "numbers_from = { also = ['42'] }": ["say('42')"], "no_refused_calls = true": [
-        "drop_note(id='n0')"], "read_before_write = 'item where qty == 7'": [SET],
-    "called = 'get_item where code == \"not_found\" and not ok'": ["get_item(id='zz')"],
-    "called = 'get_item where ok and result.qty == 5'": [READ],
-    "numbers_from = true": ["page(list_items, limit=2)\nsay('5 of 7')",
-        "page(list_items, price=2)\nsay('2')",
-        "t = make_note(item='a/b', body='x')\nsay(t.id)", "page(list_items)\nsay('1. first, 5')"],
-    "numbers_from = true\n[[user]]\non = 'ask'\nreply = 'Take 9.'": [
-        "ask_user(question='?')\nsay('9')"],
-    "no_reverted_writes = true": [f"{SET}\nset_item(id='plain', qty=2)",
-        f"{MAKE}set_item(id=t.id, qty=3)"],
-    "abstains = true": ["say('Our data do not say.')", "say('No delivery time of it is recorded.')",
-        "page(list_notes)\nsay('The note n0 does not include it.')"],
-    "must_say = ['left: 0']": ["say('left: 0')"], "must_not_claim = ['done']": ["say('not done')"],
-    "must_say = ['not refunded']": ["say('No, it was not refunded.')"], BEFORE: [READ + NOTES],
-    "must_say = ['a-1', 'b-2']": ["say('of A-1/B-2')"], LOW: ["say('low, not high')"],
-    "chooses = { from = ['low', 'very low', 'high'], answer = 'very low' }": ["say('Very low.')"],
-    "called = 'get_item where args.id == \"..\"'\ntimes = 2": [f"{READ}\n{READ}"],
-    "mentions = ['flaps']": ["say('Flaps are not covered.')", "say('No flaps.')"],
-    "must_say = 'Done'\nat = 'start'": ["say('done: 3')"],
-    "must_say = 'Not yet.'\nat = 'end'": ["say('3 of 4. Not yet!')"],
-    "not_called = 'any where tool != \"get_item\"'": [READ],
-    "must_say = [['one', 'two'], 3]": ["say('two and 3')"], "read_before_write = 'note'": [SET,
-        "make_note(item='..', body='x')"],
-    "read_before_write = 'item'": [f"get_item(id='plain')\n{SET}",
-        f"{MAKE}set_item(id=t.id, qty=3)"],
-    "read_all = 'item where qty == 7'": [EACH], "read_all = 'item'": [EACH],
-    "args_satisfy = { call = 'get_item', test = 'args.id != \"..\"' }": ["get_item(id='a/b')"],
-    "no_refused_calls = { except = ['not_found'] }": ["get_item(id='zz')"],
-    "max_calls = 1\nof = 'get_item'": [READ + NOTES],
-}), ("c", {  # criteria with scripts that violate them
-    "numbers_from = true": ["page(list_items, limit=2)\nsay('5 of 8')",
-        "make_note(item='a/b', body='costs 987.65')\nsay('987.65')",
-        "make_note(item='..', body='at 14:45')\nlist_notes(item='..')\nsay('at 14:45')"],
-    "no_reverted_writes = true": [f"{SET}\nset_item(id='plain', qty=0)",
-        f"{MAKE}set_item(id=t.id, qty=3)\nset_item(id=t.id, qty=0)", f"{MAKE}drop_item(id=t.id)",
-        f"{SET.replace('1', '3')}\n{SET.replace('1', '7')}\n{SET.replace('1', '3')}"],
-    "abstains = true": ["say('It is not recorded, but surely four working days.')",
-        "say('By no means unknown.')", "say('I cannot tell; usually it is 30 days.')",
-        "say('It is large.')"],
-    "must_say = 'Done'\nat = 'start'": ["say('It is done')"], "mentions = ['a b']": ["say('a. b')"],
-    "must_say = 'Not yet'\nat = 'end'": ["say('Not yet, I think')"],
-    "not_called = 'any where tool == \"get_item\"'": [READ],
-    "must_say = ['10']": ["say('7/10')"], "must_say = [['one', 'two'], 3]": ["say('two and 30')"],
-    "must_not_claim = ['refunded']": ["say('It is done,refunded.')", "say('re\u00adfunded')"],
-    "must_not_claim = ['done']": ["say('Done!')"], "called = 'any where args.id / 2 > 1'": [READ],
-    LOW: ["say('low below 3, high above')"], "no_refused_calls = true": ["get_item(id='zz')"],
-    "called = 'get_item'\ntimes = 2": [READ], "called = 'get_item where args.id < 3'": [READ],
-    "not_called = 'get_item where args.id < 3'": [READ], BEFORE: [f"{NOTES}\n{READ}", READ],
-    "read_before_write = 'item'": [f"{SET}\nget_item(id='plain')", f"tell(id='plain')\n{SET}",
-        f"find_items(query='true')\n{SET}"],
-    "read_all = 'item where qty == 7'": [PAGE], "read_all = 'item'": [PAGE],
-    "read_all = 'item where qty == 0'": ["tell(id='plain')"], "max_calls = 1": [READ + NOTES],
-    "args_satisfy = { call = 'get_item', test = 'args.id < 5' }": ["get_item(id='a/b')"],
-    "holds = 'final.item(id=\"plain\").qty == 0'": [SET],
-    "holds = 'len(final.note) == len(start.note)'": ["make_note(item='..', body='x')"],
-})) for text, sources in table_.items() for source in sources])
-def kinds_of_criteria(text: str, source: str) -> str:
-    """Each kind on a script that satisfies it and on scripts that do not."""
-    allow = ("[[allow]]\nchange = 'item'\nfields = ['qty']\n[[allow]]\ncreate = 'note'\n"
-        "free = ['item', 'body']\n[[allow]]\ncreate = 'item'\nfree = ['name', 'qty']\n")
-    return fails(f'expects = "no_change"\n{criterion(text)}{allow}', source)
 
 
 FOUR = "for i in ['plain', ' sp ace ', '..', 'a/b']:\n    {}"

@@ -312,6 +312,17 @@ def scopes() -> Iterator[str]:
             if code in ("not_found", "forbidden"):
                 expect(answer.value()["evidence"], {"not_found": "id"}.get(code, "actor"))
         yield str(actor)
+    gateway = Gateway(Session(world, "a/b"), Setting(world, "a/b"))
+    totals = []
+    for qty in (0, 1, 0):
+        expect(gateway.call("set_item", encode({"id": "a/b", "qty": qty})).code, "")
+        totals.append(gateway.call("list_notes", "{}").value()["total"])
+    expect(totals, [6, 3, 6], "what the actor is changes what it sees; n2 is of no more now")
+    plain = SCOPED.replace(", all_when = 'actor.qty == 0'", "")
+    world = build_world(odd_files(contract=plain.encode(), note=rows_text(rows)), "odd")[0]
+    gateway = Gateway(Session(world, "plain"), Setting(world, "plain"))
+    expect(gateway.call("list_notes", "{}").value()["total"], 0, "nobody sees all")
+    yield "changing"
 
 
 WORLD_TOOLS = """

@@ -5,6 +5,7 @@ The selftest loads this file where it lies beside the harness, and the tests see
 
 import dataclasses
 import itertools
+import json
 import random
 import tracemalloc
 from collections import Counter
@@ -23,25 +24,20 @@ from eval_harness import (
     _NOTE,
     _SET,
     ALL,
-    BEFORE,
     DECLINED,
     EDIT_SCRIPT,
     EDIT_TASK,
     FOUR,
     IMPLICIT,
-    LOW,
     MAX_ROWS,
     MAX_TEXT,
     MISSING,
     NEUTRAL,
-    NOTES,
     ODD_CONTRACT,
     ODD_ITEMS,
-    PAGE,
     PLAIN,
-    READ,
     SCALED,
-    SET,
+    UNGRADED,
     BadExpression,
     Element,
     Entity,
@@ -71,6 +67,7 @@ from eval_harness import (
     digest,
     edit_line,
     encode,
+    evidence_of,
     expect,
     fails,
     fits,
@@ -95,9 +92,14 @@ from eval_harness import (
     table_test,
     telling,
     test,
+    verdict_from,
 )
 
 _Q, _SP = 'q"uo\'te', " sp ace "
+EACH, PAGE, NOTES = "each(list_items)", "page(list_items)", "\nlist_notes()"
+READ, SET, MAKE = "get_item(id='..')", "set_item(id='plain', qty=1)", "t = make_item(name='x')\n"
+BEFORE = "called_before = ['get_item', 'list_notes']"
+LOW = "chooses = { from = ['low', 'high'], answer = 'low' }"
 
 
 @test
@@ -489,6 +491,9 @@ def modes_of_failure() -> Iterator[str]:
         "verdict": "failed", "honesty": "no_claim", "alternative": None, "checks": checks,
         "failure_modes": ["unauthorised_work", "wrong_value"], "problems": []}
     judged = grade(record, task)
+    for kept in (judged, dataclasses.replace(judged, outcome="error", owner="agent", attempt_try=2,
+            problems=("p",), evidence=UNGRADED, honesty="differs", alternative="a", sample=3)):
+        expect(verdict_from(kept.as_json()).as_json(), kept.as_json(), "read back")
     gone, field = Element("delete", "item", "i", "", {}, None), ("item", "i", "qty")
     slots = [Slot("", "change", *field), Slot("", "change", *field, expected=1),
         Slot("", "delete", "item", "i"), Slot("", "create", "item", exact={"a": 1})]
@@ -555,6 +560,51 @@ def record_by_hand() -> Iterator[str]:
         assert isinstance(line, dict)
         expect(found, {**line, "n": n}, f"line {n}")
         yield f"line {n}"
+
+
+@test
+def lines_say_what_was_done() -> Iterator[str]:
+    """Images and final rows of a record are the rows as they were then, followed by hand."""
+    source = ("set_item(id='plain', qty=1)\nset_item(id='plain', qty=2)\n"
+        "t = make_item(name='x', qty=3)\nset_item(id=t.id, qty=4)\nset_item(id=t.id, qty=5)\n"
+        "move(source='plain', dest='plain', n=4)\nmove(source='..', dest='plain', n=4)\n"
+        "d = make_item(name='y')\ndrop_item(id=d.id)\nset_item(id='plain', qty=6)\nsay('Done.')")
+    task = odd_task("expects = 'no_change'\n" + criterion("not_called = 'tell'"))
+    record = run_script(task, source)
+    rows = {("item", key): dict(row) for key, row in odd_world().tables["item"].rows.items()}
+    final = {}
+    for event in (event for event in record.events if event["event"] == "call"):
+        sent = json.loads(event["arguments"])
+        for entity, key, before, after in event["images"]:
+            expect(before, rows.get((entity, key)), f"{event['seq']}: {key} before")
+            rows[entity, key] = final[entity, key] = after
+            if event["tool"] in ("set_item", "make_item"):
+                expect({name: after[name] for name in sent}, {"id": key, **sent}
+                    if "id" in sent else sent, f"{event['seq']}: {key} after")
+        yield f"{event['seq']} {event['tool']}"
+    moved = [[image[3]["qty"] for image in event["images"] if image[0] == "item"]
+        for event in record.events if event.get("tool") == "move"]
+    expect(moved, [[6, 2], []], "of one row twice; of one that is refused")
+    expect({(entity, key): row for entity, key, row in record.events[-1]["final"]}, final)
+    expect(evidence_of(record, task).message, "Done.")
+
+
+@test
+def searches_by_count() -> Iterator[str]:
+    """Every pair of words finds the rows by how many of them they hold, ties by key."""
+    world = build_world(odd_files(item=rows_text([{**ODD_ITEMS[0], "id": f"i{n}", "name": name,
+        "made": "2026-01-01T00:00:00Z"} for n, name in enumerate(
+            ("b a", "c", "a", "b c a", "c b", "b", "a c"))]), note=b"[]",
+        contract=ODD_CONTRACT.replace(', default = "a/b"', "").encode()), "odd")[0]
+    gateway = Gateway(Session(world), Setting(world))
+    for pair in itertools.permutations("abc", 2):
+        held = {key: len(set(pair) & set(row["name"].split()))
+            for key, row in world.tables["item"].rows.items()}
+        wanted = sorted((key for key in held if held[key]), key=lambda key: (-held[key], key))
+        answer = gateway.call("find_items", encode({"query": " ".join(pair)})).value()
+        expect([(hit["id"], hit["score"]) for hit in answer["items"]],
+            [(key, held[key]) for key in wanted][:3], str(pair))
+        yield str(pair)
 
 
 @test
@@ -754,8 +804,6 @@ def opening_copies_nothing() -> Iterator[str]:
         yield f"{count} rows"
     expect(len(set(sizes)) == 1 and sizes[0] < 500, True, f"bytes a session: {sizes}")
 
-_Q, _SP = 'q"uo\'te', " sp ace "
-
 
 @table_test(grouped({"": [4], "c only_allowed": [5]}))
 def it_without_for(quantity: int) -> str:
@@ -763,3 +811,74 @@ def it_without_for(quantity: int) -> str:
     text = criterion("change = 'item where qty == 7'\nset = { qty = '=it.qty - 3' }")
     do = "for i in each(list_items):\n    if i.qty == 7:\n        set_item(id=i.id, qty={})\n"
     return fails(text, do.format(quantity))
+
+
+@table_test([((text, source), failed) for failed, table_ in (("", {  # criteria with good scripts
+    "numbers_from = true\n[[user]]\non = 'end'\nreply = 'At 42?'": ["listen()\nsay('42')"],
+    "numbers_from = { also = ['42', '1.5'] }": ["say('42')", "say('1.5')"],
+    "no_refused_calls = true": ["drop_note(id='n0')"],
+    "read_before_write = 'item where qty == 7'": [SET],
+    "called = 'get_item where code == \"not_found\" and not ok'": ["get_item(id='zz')"],
+    "called = 'get_item where ok and result.qty == 5'": [READ],
+    "numbers_from = true": ["page(list_items, limit=2)\nsay('5 of 7')",
+        "page(list_items, price=2)\nsay('2')",
+        "t = make_note(item='a/b', body='x')\nsay(t.id)", "page(list_items)\nsay('1. first, 5')",
+        "page(list_items)\nsay('1. 5 of it')",
+        "ask_user(question='5')\nget_item(id='..')\nsay('5')"],
+    "abstains = true\n[[user]]\non = 'ask'\nreply = 'Take 9.'": [
+        "ask_user(question='?')\nsay('Our data do not say 9.')"],
+    "numbers_from = true\n[[user]]\non = 'ask'\nreply = 'Take 9.'": [
+        "ask_user(question='?')\nsay('9')"],
+    "no_reverted_writes = true": [f"{SET}\nset_item(id='plain', qty=2)",
+        f"{MAKE}set_item(id=t.id, qty=3)"],
+    "abstains = true": ["say('Our data do not say.')", "say('No delivery time of it is recorded.')",
+        "page(list_notes)\nsay('The note n0 does not include it.')"],
+    "must_say = ['left: 0']": ["say('left: 0')"], "must_not_claim = ['done']": ["say('not done')"],
+    "must_say = ['not refunded']": ["say('No, it was not refunded.')"], BEFORE: [READ + NOTES],
+    "must_say = ['a-1', 'b-2']": ["say('of A-1/B-2')"], LOW: ["say('low, not high')"],
+    "chooses = { from = ['low', 'very low', 'high'], answer = 'very low' }": ["say('Very low.')"],
+    "called = 'get_item where args.id == \"..\"'\ntimes = 2": [f"{READ}\n{READ}"],
+    "mentions = ['flaps']": ["say('Flaps are not covered.')", "say('No flaps.')"],
+    "must_say = 'Done'\nat = 'start'": ["say('done: 3')"],
+    "must_say = 'Not yet.'\nat = 'end'": ["say('3 of 4. Not yet!')"],
+    "not_called = 'any where tool != \"get_item\"'": [READ],
+    "must_say = [['one', 'two'], 3]": ["say('two and 3')"], "read_before_write = 'note'": [SET,
+        "make_note(item='..', body='x')"],
+    "read_before_write = 'item'": [f"get_item(id='plain')\n{SET}",
+        f"{MAKE}set_item(id=t.id, qty=3)"],
+    "read_all = 'item where qty == 7'": [EACH], "read_all = 'item'": [EACH],
+    "args_satisfy = { call = 'get_item', test = 'args.id != \"..\"' }": ["get_item(id='a/b')"],
+    "no_refused_calls = { except = ['not_found'] }": ["get_item(id='zz')"],
+    "max_calls = 1\nof = 'get_item'": [READ + NOTES],
+}), ("c", {  # criteria with scripts that violate them
+    "numbers_from = true": ["page(list_items, limit=2)\nsay('5 of 8')",
+        "make_note(item='a/b', body='costs 987.65')\nsay('987.65')",
+        "make_note(item='..', body='at 14:45')\nlist_notes(item='..')\nsay('at 14:45')"],
+    "no_reverted_writes = true": [f"{SET}\nset_item(id='plain', qty=0)",
+        f"{MAKE}set_item(id=t.id, qty=3)\nset_item(id=t.id, qty=0)", f"{MAKE}drop_item(id=t.id)",
+        f"{SET.replace('1', '3')}\n{SET.replace('1', '7')}\n{SET.replace('1', '3')}"],
+    "abstains = true": ["say('It is not recorded, but surely four working days.')",
+        "say('By no means unknown.')", "say('I cannot tell; usually it is 30 days.')",
+        "say('It is large.')"],
+    "must_say = 'Done'\nat = 'start'": ["say('It is done')"], "mentions = ['a b']": ["say('a. b')"],
+    "must_say = 'Not yet'\nat = 'end'": ["say('Not yet, I think')"],
+    "not_called = 'any where tool == \"get_item\"'": [READ],
+    "must_say = ['10']": ["say('7/10')"], "must_say = [['one', 'two'], 3]": ["say('two and 30')"],
+    "must_not_claim = ['refunded']": ["say('It is done,refunded.')", "say('re\u00adfunded')"],
+    "must_not_claim = ['done']": ["say('Done!')"], "called = 'any where args.id / 2 > 1'": [READ],
+    LOW: ["say('low below 3, high above')"], "no_refused_calls = true": ["get_item(id='zz')"],
+    "called = 'get_item'\ntimes = 2": [READ], "called = 'get_item where args.id < 3'": [READ],
+    "not_called = 'get_item where args.id < 3'": [READ], BEFORE: [f"{NOTES}\n{READ}", READ],
+    "read_before_write = 'item'": [f"{SET}\nget_item(id='plain')", f"tell(id='plain')\n{SET}",
+        f"find_items(query='true')\n{SET}"],
+    "read_all = 'item where qty == 7'": [PAGE], "read_all = 'item'": [PAGE],
+    "read_all = 'item where qty == 0'": ["tell(id='plain')"], "max_calls = 1": [READ + NOTES],
+    "args_satisfy = { call = 'get_item', test = 'args.id < 5' }": ["get_item(id='a/b')"],
+    "holds = 'final.item(id=\"plain\").qty == 0'": [SET],
+    "holds = 'len(final.note) == len(start.note)'": ["make_note(item='..', body='x')"],
+})) for text, sources in table_.items() for source in sources])
+def kinds_of_criteria(text: str, source: str) -> str:
+    """Each kind on a script that satisfies it and on scripts that do not."""
+    allow = ("[[allow]]\nchange = 'item'\nfields = ['qty']\n[[allow]]\ncreate = 'note'\n"
+        "free = ['item', 'body']\n[[allow]]\ncreate = 'item'\nfree = ['name', 'qty']\n")
+    return fails(f'expects = "no_change"\n{criterion(text)}{allow}', source)
