@@ -82,7 +82,7 @@ import unicodedata
 import warnings
 import weakref
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -7570,12 +7570,13 @@ def _library_of(root: str, code: bool, build: str) -> Library:
 def work(root: str, code: bool, build: str, seconds: float, jobs: Sequence[Job]) -> list[Made]:
     """Make attempts in a worker, from a run's archived inputs. With a limit of seconds an attempt
     that hangs takes the worker with it, which its pool notices."""
-    library = _library_of(root, code, build)
+    library = _KEPT[0] if _KEPT else _library_of(root, code, build)
     given = ((cell_from(cell), Identity(*who)) for cell, who in jobs)
     return [made for _, made in _made_here(library, given, _IN_WORKER, seconds)]
 
 
 _IN_WORKER = Interrupts()
+_KEPT: list[Any] = []  # in a worker that was forked: the library and plan that its parent has
 
 
 # Any executor can call `eval`: it imports this file by its folder, whatever `__main__` is there.
@@ -7608,9 +7609,9 @@ class Pace(NamedTuple):
     code: bool = False
 
 
-def _pool(pace: Pace, stop: Interrupts) -> Executor:
+def _pool(pace: Pace, stop: Interrupts, library: Library) -> Executor:
     if pace.executor is None:
-        return _own_pool(pace.jobs, stop)
+        return _own_pool(pace.jobs, stop, library)
     try:
         pool = pace.executor()
     except Exception as error:  # anybody's code
@@ -7624,16 +7625,18 @@ def _failed(what: str, error: Exception) -> HarnessError:
     return HarnessError(f"{what} failed: {type(error).__name__}: {printable(str(error))[:300]}")
 
 
-def _own_pool(jobs: int, stop: Interrupts) -> Executor:
+def _own_pool(jobs: int, stop: Interrupts, *kept: Any) -> Executor:
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     ordered, teller = context.Pipe(duplex=False)
     stop.workers.append(teller)
-    return ProcessPoolExecutor(jobs, context, _settle, (ordered,))
+    given = kept if method == "fork" else ()  # what is inherited, not sent
+    return ProcessPoolExecutor(jobs, context, _settle, (ordered, *given))
 
 
-def _settle(ordered: Connection) -> None:
+def _settle(ordered: Connection, *kept: Any) -> None:
     """In a worker: the parent's Ctrl-C breaks off what is being made, its death everything."""
+    _KEPT[:] = kept
     signal.signal(signal.SIGINT, _IN_WORKER.note)
     threading.Thread(target=_follow_parent, args=(ordered,), daemon=True).start()
 
@@ -7648,7 +7651,7 @@ def _follow_parent(ordered: Connection) -> None:
     os._exit(1)
 
 
-def spread(folder: Path, jobs: Iterator[Job], count: int, pace: Pace,
+def spread(folder: Path, library: Library, jobs: Iterator[Job], count: int, pace: Pace,
         stop: Interrupts) -> Iterator[tuple[Sequence[Job], list[Made] | None]]:
     """Make attempts in the workers of an executor, in groups: each with what was made of it, None
     where its worker died; then no more are taken. At most two groups a worker are under way."""
@@ -7656,7 +7659,7 @@ def spread(folder: Path, jobs: Iterator[Job], count: int, pace: Pace,
     given = (str(folder / "inputs"), pace.code, digest(read_bytes(Path(__file__).resolve())),
         0.0 if pace.executor else pace.seconds or LONGEST)
     waiting: dict[Future[Any], Sequence[Job]] = {}
-    with _pool(pace, stop) as pool:
+    with _pool(pace, stop, library) as pool:
         while True:
             group = () if stop.asked or broken else tuple(itertools.islice(jobs, size))
             if group:
@@ -7739,14 +7742,14 @@ def _made_there(folder: Path, library: Library, jobs: Iterable[tuple[Cell, Ident
     source, orphans, died = ((cell.as_json(), who) for cell, who in jobs), list[Job](), True
     while died:
         died = False
-        for group, done in spread(folder, source, count, pace, stop):
+        for group, done in spread(folder, library, source, count, pace, stop):
             died = died or done is None
             orphans += group if done is None else ()
             yield from ((cell_from(job[0]), made)
                 for job, made in zip(group, done or (), strict=False))
     for job in orphans:
-        tried = (next(spread(folder, iter([job]), 1, pace._replace(jobs=1), stop), (job, None))[1]
-            for _ in range(DEATHS))
+        alone = partial(spread, folder, library, count=1, pace=pace._replace(jobs=1), stop=stop)
+        tried = (next(alone(iter([job])), (job, None))[1] for _ in range(DEATHS))
         found = next((made[0] for made in tried if made), None)
         if found is None and stop.asked:
             return
@@ -7778,6 +7781,49 @@ def stream_records(path: Path, problems: list[str]) -> Iterator[Record]:
         yield Record(name, lines, events)
 
 
+def judge(library: Library, plan: Plan, record: Record) -> Verdict:
+    """The verdict of one record of a run."""
+    number = plan.number(record.attempt)
+    if number is None:
+        return _ungraded(record, UNGRADED, ["is not in the plan"])
+    who = plan.identity(number, int(record.attempt.rpartition(".")[2]))
+    task = library.tasks.get(who.task)
+    if task is None:
+        return _ungraded(record, UNGRADED, ["its task is not in the run's inputs"])
+    return grade(record, task, plan.cell(number).limits, who)
+
+
+@functools.lru_cache(maxsize=1)
+def _inputs_of(folder: Path, code: bool) -> tuple[Library, Plan]:
+    library = load_library(folder / "inputs", "inputs/", False, code)
+    return library, plan_from(read_run(folder))
+
+
+def judge_lines(folder: Path, code: bool, group: Sequence[str]) -> list[Verdict]:
+    """The verdicts of some records, in a worker; each record is given as the text of its lines."""
+    read = (read_journal("", text.encode("ascii"))[0].values() for text in group)
+    library, plan = _KEPT or _inputs_of(folder, code)
+    return [judge(library, plan, record) for found in read for record in found]
+
+
+def _judge_there(folder: Path, library: Library, plan: Plan, code: bool, jobs: int,
+        records: Iterable[Record]) -> Iterator[Verdict]:
+    """Verdicts in the order of the records, from workers; at most two groups each under way."""
+    rest, waiting = iter(records), deque[Future[list[Verdict]]]()
+    with _own_pool(jobs, Interrupts(), library, plan) as pool:
+        while True:
+            group = ["".join(record.lines) for record in itertools.islice(rest, 32)]
+            if group:
+                waiting.append(pool.submit(judge_lines, folder, code, group))
+            if waiting and (not group or len(waiting) > 2 * jobs):
+                try:
+                    yield from waiting.popleft().result()
+                except BrokenExecutor:
+                    raise HarnessError("a worker died while it graded") from None
+            elif not group:
+                return
+
+
 class Result:
     """A run as it was read back and graded. The verdicts lie in a file, so that a large run takes
     no more memory than a small one."""
@@ -7802,24 +7848,20 @@ class Result:
         names = {cell.task for cell in self.plan.cells} & self.library.tasks.keys()
         return [self.library.tasks[name].origin for name in sorted(names)]
 
-    def take(self, record: Record) -> None:
-        """Grade one record, and put it beside what there is of the same attempt."""
-        number = self.plan.number(record.attempt)
+    def take(self, verdict: Verdict) -> None:
+        """Put a verdict beside what there is of the same attempt."""
+        number = self.plan.number(verdict.attempt)
         if number is None:
-            self.strays.append(encode(
-                _ungraded(record, UNGRADED, ["is not in the plan"]).as_json()))
+            self.strays.append(encode(verdict.as_json()))
             return
-        who = self.plan.identity(number, int(record.attempt.rpartition(".")[2]))
-        task = self.library.tasks.get(who.task)
-        verdict = (grade(record, task, self.plan.cell(number).limits, who) if task else
-            _ungraded(record, UNGRADED, ["its task is not in the run's inputs"]))
         before = verdict_from(json.loads(self._line(number))) if self.at[number] >= 0 else None
         if before and before.attempt == verdict.attempt:
             if LOST in (before.evidence, verdict.evidence):
-                self.notes.append(f"{record.attempt}: was cut off, and made again")
+                self.notes.append(f"{verdict.attempt}: was cut off, and made again")
                 verdict = verdict if before.evidence == LOST else before
             else:
-                verdict = _ungraded(record, UNGRADED, ["is recorded twice"])
+                verdict = dataclasses.replace(verdict, evidence=UNGRADED, grade=None, verdict=None,
+                    honesty=None, checks=(), failure_modes=(), problems=("is recorded twice",))
         elif before:
             first, verdict = sorted((before, verdict), key=lambda v: v.attempt_try)
             self.others.setdefault(number, []).append(encode(first.as_json()))
@@ -8033,7 +8075,7 @@ def _other_revision(folder: Path, document: Mapping[str, Any], library: Library,
         for line in departures(document["revision"], derived))
 
 
-def grade_run(folder: Path, code: bool = False) -> Result:
+def grade_run(folder: Path, code: bool = False, jobs: int = 1) -> Result:
     """Read a run back from its directory alone, replay and grade every attempt."""
     document = read_run(folder)
     problems = [*_changed_files(folder / "inputs", document["inputs"], "inputs/"),
@@ -8054,9 +8096,10 @@ def grade_run(folder: Path, code: bool = False) -> Result:
     if document["revision"].get("build") != digest(read_bytes(Path(__file__).resolve())):
         result.notes.append("recorded by another build of the harness")
     torn: list[str] = []
-    for path in journals(folder):
-        for record in stream_records(path, torn):
-            result.take(record)
+    records = (one for path in journals(folder) for one in stream_records(path, torn))
+    for verdict in (_judge_there(folder, library, result.plan, code, jobs, records) if jobs > 1
+            else map(partial(judge, library, result.plan), records)):
+        result.take(verdict)
     made_good = not result.lost and all(result.at[number] >= 0 for number in result.numbers)
     (result.notes if made_good else result.problems).extend(torn)
     return result
@@ -9429,7 +9472,7 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
             following = f"python eval_harness.py run --resume {shlex.quote(str(folder))}"
             out.message(printable(f"interrupted; to go on: {following}"))
             return Exit.INTERRUPTED
-        result = grade_run(folder, options.allow_world_code)
+        result = grade_run(folder, options.allow_world_code, _jobs(options, len(todo)))
         write_lines(folder / "grades.jsonl", result.grades())
     tally = Tally(len(result.numbers), result.grades())
     _print_result(result, tally, options, out)
@@ -9487,17 +9530,19 @@ def command_merge(options: argparse.Namespace, out: Output) -> int:
     return Exit.FAIL if result.problems or result.lost else Exit.OK
 
 
-def _pace(options: argparse.Namespace, count: int) -> Pace:
-    """The workers: as many as there are cores where that pays; a world's own code never runs in
-    this process."""
+def _jobs(options: argparse.Namespace, count: int) -> int:
+    """How many workers: as many as there are cores where that pays."""
     if options.jobs is not None and not 1 <= options.jobs <= 512:
         raise HarnessError(f"--jobs {options.jobs}: 1 to 512 was expected")
+    return options.jobs or ((os.cpu_count() or 1) if count >= 200 else 1)
+
+
+def _pace(options: argparse.Namespace, count: int) -> Pace:
     if options.timeout is not None and not 0 < options.timeout <= 1e6:
         raise HarnessError(f"--timeout {options.timeout:g}: more than 0, up to 1e6 was expected")
     if options.executor and options.timeout:
         raise HarnessError("--timeout: the workers of an --executor are not ours to stop")
-    jobs = options.jobs or ((os.cpu_count() or 1) if count >= 200 else 1)
-    return Pace(jobs, options.timeout, options.durable, _executor(options.executor),
+    return Pace(_jobs(options, count), options.timeout, options.durable, _executor(options.executor),
         options.allow_world_code)
 
 
@@ -9540,7 +9585,8 @@ def _print_result(result: Result, tally: Tally, options: argparse.Namespace, out
 def command_verify(options: argparse.Namespace, out: Output) -> int:
     """verify: re-execute every attempt of a run, from its own archive."""
     folder = _run_folder(options)
-    result = grade_run(folder, options.allow_world_code)
+    size = sum(path.stat().st_size for path in journals(folder))
+    result = grade_run(folder, options.allow_world_code, _jobs(options, size >> 14))
     grades = folder / "grades.jsonl"
     if grades.exists():
         with open(grades, encoding="ascii", errors="replace", newline="\n") as lines:
@@ -9784,6 +9830,7 @@ class Command(NamedTuple):
 
 _TASKS = (("--tasks",), {"metavar": "GLOBS", "help": "tasks by name, * and ?, comma-separated"})
 _RUN_DIR = (("--run-dir",), {"metavar": "DIR", "help": "the run's directory"})
+_JOBS = (("--jobs",), {"type": int, "metavar": "N", "help": "workers (default: the cores)"})
 _JSON = (("--json",), {"action": "store_true", "help": "print one JSON document"})
 _FOLDER = (("folder",), {"nargs": "?", "metavar": "DIR", "help": "a run (default: the newest)"})
 COMMANDS = {
@@ -9803,12 +9850,13 @@ COMMANDS = {
         (("--retry-errors",), {"action": "store_true",
             "help": "try again what ended in an error that is not the agent's"}),
         (("--shard",), {"default": "1/1", "metavar": "I/N", "help": "only each Nth attempt"}),
-        (("--jobs",), {"type": int, "metavar": "N", "help": "workers (default: the cores)"}),
+        _JOBS,
         (("--executor",), {"metavar": "MODULE:FACTORY", "help": "workers of your own"}),
         (("--timeout",), {"type": float, "metavar": "SECONDS",
             "help": f"for one attempt, in a worker (default {LONGEST:g})"}),
         (("--durable",), {"action": "store_true", "help": "to the disk after each attempt"})]),
     "verify": Command(command_verify, "re-execute a run and grade it again", [_FOLDER, _RUN_DIR,
+        _JOBS,
         (("--signers",), {"metavar": "FILE", "help": "whose signature it must have"}), _JSON]),
     "selftest": Command(command_selftest, "test the harness itself", [
         (("--only",), {"metavar": "NAMES", "help": "only tests whose name holds one of these"}),
