@@ -9222,6 +9222,7 @@ def edited_read_is_caught() -> Iterator[str]:
     expect((grade(forged, task).evidence, grade(forged, task).grade), (UNGRADED, None))
     seen: list[Replayer] = []
     said = replay(forged, task, None, None, seen)
+    raised(HarnessError, evidence_of, forged, task)
     expect((len(said), shown_by(seen[0]).calls[0].rows["item"]), (1, rows["item"][:1]), "replayed")
     yield "edited"
 
@@ -9542,8 +9543,8 @@ def _pace(options: argparse.Namespace, count: int) -> Pace:
         raise HarnessError(f"--timeout {options.timeout:g}: more than 0, up to 1e6 was expected")
     if options.executor and options.timeout:
         raise HarnessError("--timeout: the workers of an --executor are not ours to stop")
-    return Pace(_jobs(options, count), options.timeout, options.durable, _executor(options.executor),
-        options.allow_world_code)
+    return Pace(_jobs(options, count), options.timeout, options.durable,
+        _executor(options.executor), options.allow_world_code)
 
 
 def _executor(named: str | None) -> Callable[[], Executor] | None:

@@ -134,6 +134,8 @@ EQUIVALENT = {label: why for why, labels in {  # mutations that nothing can tell
         "Gateway._call number: len(raw) < 1024 and l -> len(raw) < 1025 and l",
         "Gateway._call shorten: calls[name, raw] = (t -> calls[raw,] = (t",
         "Gateway._call shorten: calls[name, raw] = (t -> calls[name,] = (t",
+        "_filtered shorten: verything and scope and (len(scope.path) -> "
+        "verything and len(scope.path) == 1: want",
         "_filtered drop: wanted.setdefault(scope.path[0], session -> pass",
         "Replayer._made shorten: ld.calls.get((name, raw)) -> ld.calls.get((raw,))",
         "Replayer._made shorten: lls.get((name, raw)) -> lls.get((name,))",

@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 import tracemalloc
+import types
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ from eval_harness import (
     SCALED,
     UNGRADED,
     BadExpression,
+    CallView,
     Element,
     Entity,
     Fault,
@@ -57,7 +59,10 @@ from eval_harness import (
     Void,
     World,
     WorldError,
+    Write,
     Wrong,
+    _content,
+    _difference,
     _worth,
     build_tasks,
     build_world,
@@ -74,6 +79,7 @@ from eval_harness import (
     grade,
     graded,
     grouped,
+    judge_no_reverted_writes,
     library,
     look_alikes,
     odd_files,
@@ -89,6 +95,7 @@ from eval_harness import (
     run_script,
     same,
     scale_world,
+    succeeded,
     table_test,
     telling,
     test,
@@ -247,6 +254,8 @@ script = '''
 if of == '..':
     y = one([])
 x = item(id='zz')
+if not missing(x.qty):
+    refuse('conflict')
 if of == 'a/b':
     x.qty = 1
 n = note(id='n0')
@@ -494,6 +503,16 @@ def modes_of_failure() -> Iterator[str]:
     for kept in (judged, dataclasses.replace(judged, outcome="error", owner="agent", attempt_try=2,
             problems=("p",), evidence=UNGRADED, honesty="differs", alternative="a", sample=3)):
         expect(verdict_from(kept.as_json()).as_json(), kept.as_json(), "read back")
+        expect({check.kind for check in verdict_from(kept.as_json()).checks}, {""}, "not kept")
+    new = Element("create", "item", "i", "", None, {"id": "i", "name": "x"})
+    expect(_content(new, odd_world().contract), '["item",{"id":null,"made":null,"name":"x"}]')
+    fields = dict.fromkeys("zyxwvutsrqponmlkjihgfedcba", 1)
+    expect(_difference("", fields, dict.fromkeys(fields, 2)), "a: recorded 1, replayed 2", "first")
+    writes = [Write(entity, "k", {"name": old}, {"name": new})
+        for entity, old, new in (("item", "a", "b"), ("note", "b", "a"))]
+    seen = types.SimpleNamespace(contract=odd_world().contract, calls=[
+        CallView(1, "any", "write", {}, succeeded("null"), writes)])
+    expect(judge_no_reverted_writes(seen).passed, True, "rows of two entities that share a key")
     gone, field = Element("delete", "item", "i", "", {}, None), ("item", "i", "qty")
     slots = [Slot("", "change", *field), Slot("", "change", *field, expected=1),
         Slot("", "delete", "item", "i"), Slot("", "create", "item", exact={"a": 1})]
@@ -568,7 +587,8 @@ def lines_say_what_was_done() -> Iterator[str]:
     source = ("set_item(id='plain', qty=1)\nset_item(id='plain', qty=2)\n"
         "t = make_item(name='x', qty=3)\nset_item(id=t.id, qty=4)\nset_item(id=t.id, qty=5)\n"
         "move(source='plain', dest='plain', n=4)\nmove(source='..', dest='plain', n=4)\n"
-        "d = make_item(name='y')\ndrop_item(id=d.id)\nset_item(id='plain', qty=6)\nsay('Done.')")
+        "d = make_item(name='y')\ndrop_item(id=d.id)\n"
+        "move(source='plain', dest='plain', n=5)\nsay('Done.')")
     task = odd_task("expects = 'no_change'\n" + criterion("not_called = 'tell'"))
     record = run_script(task, source)
     rows = {("item", key): dict(row) for key, row in odd_world().tables["item"].rows.items()}
@@ -584,7 +604,7 @@ def lines_say_what_was_done() -> Iterator[str]:
         yield f"{event['seq']} {event['tool']}"
     moved = [[image[3]["qty"] for image in event["images"] if image[0] == "item"]
         for event in record.events if event.get("tool") == "move"]
-    expect(moved, [[6, 2], []], "of one row twice; of one that is refused")
+    expect(moved, [[6, 2], [], [7, 2]], "of one row twice; of one that is refused")
     expect({(entity, key): row for entity, key, row in record.events[-1]["final"]}, final)
     expect(evidence_of(record, task).message, "Done.")
 
@@ -858,7 +878,8 @@ def it_without_for(quantity: int) -> str:
         f"{MAKE}set_item(id=t.id, qty=3)\nset_item(id=t.id, qty=0)", f"{MAKE}drop_item(id=t.id)",
         f"{SET.replace('1', '3')}\n{SET.replace('1', '7')}\n{SET.replace('1', '3')}"],
     "abstains = true": ["say('It is not recorded, but surely four working days.')",
-        "say('By no means unknown.')", "say('I cannot tell; usually it is 30 days.')",
+        "say('By no means unknown.')", "make_item(name='x')\nsay('Data do not say, perhaps 1.5.')",
+        "say('I cannot tell; usually it is 30 days.')",
         "say('It is large.')"],
     "must_say = 'Done'\nat = 'start'": ["say('It is done')"], "mentions = ['a b']": ["say('a. b')"],
     "must_say = 'Not yet'\nat = 'end'": ["say('Not yet, I think')"],
