@@ -7810,7 +7810,8 @@ def _judge_there(folder: Path, library: Library, plan: Plan, code: bool, jobs: i
         records: Iterable[Record]) -> Iterator[Verdict]:
     """Verdicts in the order of the records, from workers; at most two groups each under way."""
     rest, waiting = iter(records), deque[Future[list[Verdict]]]()
-    with _own_pool(jobs, Interrupts(), library, plan) as pool:
+    stop = Interrupts()  # kept: its pipe, closed, would end the workers
+    with _own_pool(jobs, stop, library, plan) as pool:
         while True:
             group = ["".join(record.lines) for record in itertools.islice(rest, 32)]
             if group:

@@ -510,7 +510,7 @@ def modes_of_failure() -> Iterator[str]:
     expect(_difference("", fields, dict.fromkeys(fields, 2)), "a: recorded 1, replayed 2", "first")
     writes = [Write(entity, "k", {"name": old}, {"name": new})
         for entity, old, new in (("item", "a", "b"), ("note", "b", "a"))]
-    seen = types.SimpleNamespace(contract=odd_world().contract, calls=[
+    seen: Any = types.SimpleNamespace(contract=odd_world().contract, calls=[
         CallView(1, "any", "write", {}, succeeded("null"), writes)])
     expect(judge_no_reverted_writes(seen).passed, True, "rows of two entities that share a key")
     gone, field = Element("delete", "item", "i", "", {}, None), ("item", "i", "qty")
