@@ -179,6 +179,7 @@ EQUIVALENT = {label: why for why, labels in {  # mutations that nothing can tell
     ),
     "a value that nobody compares or that is replaced": (
         "order_key shorten: return (0, value) -> return (value,)",
+        "Transaction.fresh return: return MISSING -> return None",
         "order_key shorten: s None else 6, 0) -> s None else 6,)",
         "order_key number:  None else 6, 0) ->  None else 6, 1)",
         "Layer._count compare: [at:at + (by < 0)] = -> [at:at + (by <= 0)] =",
