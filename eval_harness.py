@@ -4853,7 +4853,7 @@ class TaskReader(CriterionReader):
             self.names = self.names.plus("actor", MISSING if actor is None else actor,
                 Shape("row", self.contract.actor))
         for node in top.nodes("targets"):
-            with self.collecting() if final else contextlib.suppress(BadTask):
+            with self.collecting() if final else contextlib.suppress(BadTask, _Noted):
                 self.broken.add(node.name)
                 self.names = self.names.plus(node.name, *self._target(node))
                 self.broken.discard(node.name)
@@ -7308,15 +7308,20 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         near.replace(path)
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new folder of files, by path below it: all of them or none; raises HarnessError."""
+def write_folder(folder: Path, files: Mapping[str, bytes | Path]) -> None:
+    """Write a new folder of files (bytes, or a file to copy), by path below it: all of them or
+    none; raises HarnessError."""
     target = folder.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise HarnessError(f"{printable(str(folder))}: is there already: a new folder was expected")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".scale-", dir=target.parent) as near:
         for name, data in files.items():
-            write_file(Path(near, "new", name), data)
+            if isinstance(data, Path):
+                with writing(f"{printable(str(folder / name))}:"):
+                    shutil.copyfile(data, Path(near, "new", name))
+            else:
+                write_file(Path(near, "new", name), data)
         Path(near, "new").replace(target)
 
 
@@ -7465,8 +7470,8 @@ def pin(folder: Path, library: Library, plan: Plan, settings: Settings, shard: S
         return start_run(folder, library, plan, settings, shard)
     document = read_run(folder)
     require_same(folder, document["revision"], revision_of(library, plan, settings))
-    if document.get("shard", [1, 1]) != list(shard):
-        raise fault_of(folder, "is shard {} of {}".format(*document["shard"]))
+    if shard_of(document) != shard:
+        raise fault_of(folder, "is shard {} of {}".format(*shard_of(document)))
     if any(cell.damage for cell in plan.cells):
         raise fault_of(folder, "is a demonstration, which is made in one go")
     return None
@@ -7757,15 +7762,15 @@ def _made_there(folder: Path, library: Library, jobs: Iterable[tuple[Cell, Ident
         yield cell, found or buried(library, cell, job[1])
 
 
-def stream_records(path: Path, problems: list[str]) -> Iterator[Record]:
+def stream_records(path: Path, problems: list[str], torn: list[str]) -> Iterator[Record]:
     """The records of a journal one by one, those without an end last; what is no evidence goes to
-    `problems`. Holds only attempts that are under way."""
+    `problems`, a torn tail to `torn`. Holds only attempts that are under way."""
     under_way: dict[str, tuple[list[str], list[dict[str, Any]]]] = {}
     bad: list[int] = []
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
             if not raw.endswith(b"\n"):
-                problems.append(f"{path.name}:{number}: line: is torn: it has no line end")
+                torn.append(f"{path.name}:{number}: line: is torn: it has no line end")
                 break
             value = parse_line(raw[:-1].decode("ascii")) if raw.isascii() else None
             if value is None:
@@ -7831,7 +7836,7 @@ class Result:
 
     def __init__(self, folder: Path, document: Mapping[str, Any], library: Library) -> None:
         self.folder, self.library, self.plan = folder, library, plan_from(document)
-        which, of = document.get("shard", [1, 1])
+        which, of = shard_of(document)
         self.numbers = range(which - 1, len(self.plan), of)
         self.revision = digest(encode(document["revision"]))
         self.problems: list[str] = []  # of the run as a whole
@@ -7893,11 +7898,15 @@ class Result:
         return (verdict_from(json.loads(line)) for line in self.grades())
 
 
+EXAMPLES = 5
+
+
 class Tally:
     """What became of the attempts of a run, as counts."""
 
     def __init__(self, planned: int, lines: Iterable[str]) -> None:
         self.planned, self.first_failed = planned, ""
+        self.examples: list[str] = []  # of attempts that are not graded, and why
         self.cells: dict[tuple[str, str], Counter[str]] = {}
         for value in map(json.loads, lines):  # as in grades.jsonl
             state = value["evidence"]
@@ -7910,6 +7919,8 @@ class Tally:
             self.cells[who][state] += 1
             if state == "failed" and not self.first_failed:
                 self.first_failed = value["attempt"]
+            if state in (UNGRADED, LOST) and len(self.examples) < EXAMPLES:
+                self.examples.append(f"{state}: {value['attempt']}: {value['problems'][0]}")
 
     @property
     def summary(self) -> dict[str, int]:
@@ -7939,7 +7950,17 @@ def read_run(folder: Path) -> dict[str, Any]:
     if value["schema"] != RUN_SCHEMA:
         said = f"schema {value['schema']} is not known to this build (it reads {RUN_SCHEMA})"
         raise fault_of(path, said)
+    which = value.setdefault("shard", [1, 1])
+    if not (type(which) is list and [*map(type, which)] == [int, int]
+            and 1 <= which[0] <= which[1]):
+        raise fault_of(path, f"shard: found {shown(which)}: [I, N] with 1 <= I <= N was expected")
     return dict(value)
+
+
+def shard_of(document: Mapping[str, Any]) -> Shard:
+    """The how-manieth of how many parts of its plan a run is."""
+    which, of = document["shard"]
+    return which, of
 
 
 def plan_from(document: Mapping[str, Any]) -> Plan:
@@ -8035,21 +8056,22 @@ def merge_runs(out: Path, folders: Sequence[Path]) -> None:
     homes: dict[int, Path] = {}
     for folder, document in documents.items():
         require_same(folder, first["revision"], document["revision"])
-        which, of = document.get("shard", [1, 1])
-        if of != first.get("shard", [1, 1])[1]:
+        which, of = shard_of(document)
+        if of != shard_of(first)[1]:
             raise fault_of(folder, f"is one of {of} shards, {folders[0]} is not")
         if which in homes:
             raise fault_of(folder, f"is shard {which} of {of}, and so is {homes[which]}")
         homes[which] = folder
-    gaps = [str(n) for n in range(1, first.get("shard", [1, 1])[1] + 1) if n not in homes]
+    gaps = [str(n) for n in range(1, shard_of(first)[1] + 1) if n not in homes]
     if gaps:
-        raise HarnessError(f"no run is shard {', '.join(gaps)} of {first['shard'][1]}")
-    files = {f"inputs/{name}": read_bytes(folders[0] / "inputs" / name) for name in first["inputs"]}
+        raise HarnessError(f"no run is shard {', '.join(gaps)} of {shard_of(first)[1]}")
+    files: dict[str, bytes | Path] = {f"inputs/{name}": read_bytes(folders[0] / "inputs" / name)
+        for name in first["inputs"]}
     whole = json.dumps({**first, "shard": [1, 1]}, indent=1, sort_keys=True)
     files["run.json"] = whole.encode("ascii") + b"\n"
     for kind in ("attempts", "context"):
         paths = [path for n in sorted(homes) for path in journals(homes[n], kind)]
-        files |= {f"{kind}-{n}.jsonl": read_bytes(path) for n, path in enumerate(paths)}
+        files |= {f"{kind}-{n}.jsonl": path for n, path in enumerate(paths)}
     write_folder(out, files)
 
 
@@ -8097,7 +8119,8 @@ def grade_run(folder: Path, code: bool = False, jobs: int = 1) -> Result:
     if document["revision"].get("build") != digest(read_bytes(Path(__file__).resolve())):
         result.notes.append("recorded by another build of the harness")
     torn: list[str] = []
-    records = (one for path in journals(folder) for one in stream_records(path, torn))
+    records = (one for path in journals(folder)
+        for one in stream_records(path, result.problems, torn))
     for verdict in (_judge_there(folder, library, result.plan, code, jobs, records) if jobs > 1
             else map(partial(judge, library, result.plan), records)):
         result.take(verdict)
@@ -8272,10 +8295,12 @@ def table_lines(plan: Plan, tally: Tally, verdicts: Iterable[Verdict]) -> list[s
 
 def _cells(tally: Tally) -> list[str]:
     states = ("passed", "failed", UNGRADED, LOST, "excluded")
-    return table(["task", "agent", *states, "rate"], [
+    lines = table(["task", "agent", *states, "rate"], [
         [*who, *(str(counts[state]) for state in states),
          percent(counts["passed"], counts["passed"] + counts["failed"])]
         for who, counts in tally.cells.items()])
+    more = tally.summary[UNGRADED] + tally.summary[LOST] - len(tally.examples)
+    return [*lines, *map(printable, tally.examples), *([f"and {more} more"] if more else [])]
 
 
 def summary_lines(tally: Tally, origins: Sequence[str]) -> list[str]:
@@ -9452,7 +9477,7 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
         folder = Path(options.resume) if options.resume else newest_run(_root(options) / "runs")
         document = read_run(folder)
         plan, settings = plan_from(document), settings_of(folder, document)
-        options.shard = "{}/{}".format(*document.get("shard", [1, 1]))
+        options.shard = "{}/{}".format(*shard_of(document))
         options.run_dir = options.resume
     else:
         demo = options.agent is None and options.tasks is None and options.samples == 1
@@ -9482,9 +9507,10 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
         predicted = zip(plan.cells, result.verdicts(), strict=False)
         return Exit.FAIL if any(cell.prediction and cell.prediction.departs(verdict)
             for cell, verdict in predicted) else Exit.OK
-    if not tally.summary["graded"]:
+    sums = tally.summary
+    if not sums["graded"]:
         return Exit.USAGE
-    return Exit.OK if tally.summary["recorded"] >= len(result.numbers) else Exit.FAIL
+    return Exit.FAIL if sums[UNGRADED] or sums[LOST] or result.problems else Exit.OK
 
 
 class Progress:
@@ -9506,7 +9532,15 @@ class Progress:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    prompt = read_bytes(Path(options.prompt)).decode("utf-8", "replace") if options.prompt else ""
+    given = b"" if options.prompt is None else read_bytes(Path(options.prompt))
+    try:
+        prompt = given.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise fault_of(Path(options.prompt), f"byte {error.start}: is not UTF-8") from None
+    if options.temperature is not None and not 0 <= options.temperature <= 100:
+        raise HarnessError(f"--temperature {options.temperature:g}: 0 to 100 was expected")
+    if options.run_dir == "":
+        raise HarnessError("--run-dir: found \"\": the directory of a run was expected")
     for name in ("samples", "turns", "calls"):
         value = getattr(options, name)
         if value is not None and not 1 <= value <= 1_000_000:
@@ -9579,7 +9613,7 @@ def _print_result(result: Result, tally: Tally, options: argparse.Namespace, out
             "notes": list(result.notes), "problems": list(result.problems)})
     out.lines(result_lines(result, tally))
     if options.command == "run":
-        out.message(f"run {result.folder}")
+        out.message(printable(f"run {result.folder}"))
     directory = options.run_dir or getattr(options, "folder", None) or ""
     out.lines([next_command(tally, result.plan.identity(0).name, directory)])
 
@@ -9609,7 +9643,7 @@ def command_report(options: argparse.Namespace, out: Output) -> int:
     document, grades = read_run(folder), folder / "grades.jsonl"
     if not grades.is_file():
         raise fault_of(grades, "is not here yet: `verify` grades what is recorded")
-    which, of = document.get("shard", [1, 1])
+    which, of = shard_of(document)
     plan = plan_from(document)
 
     def lines() -> Iterator[str]:
@@ -9754,7 +9788,7 @@ def command_explain(options: argparse.Namespace, out: Output) -> int:
     if options.json:
         out.document(hits[0].as_json())
         return Exit.OK
-    record = next((record for path in journals(folder) for record in stream_records(path, [])
+    record = next((record for path in journals(folder) for record in stream_records(path, [], [])
         if record.attempt == hits[0].attempt), None)
     number, task = result.plan.number(hits[0].attempt), result.library.tasks.get(hits[0].task)
     verdict = hits[0]

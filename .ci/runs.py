@@ -378,6 +378,38 @@ def environment(folder: Path) -> Iterator[str]:
     yield "resets"
 
 
+def tampered(folder: Path) -> Iterator[str]:
+    """What somebody did to a run is said, never passed over, never a traceback."""
+    run = whole(folder)
+    lines = (run / "attempts-0.jsonl").read_text("ascii").splitlines(keepends=True)
+    document = (run / "run.json").read_text("ascii")
+    cases: list[tuple[str, str, str, int]] = [  # file, what it becomes, what is said, exit code
+        ("attempts-0.jsonl", "".join([*lines, "garbage\n"]), "is no line of evidence", 1),
+        ("attempts-0.jsonl", "".join(lines) + '{"attempt":"x', "is torn", 0),
+        ("attempts-1.jsonl", "", "", 0), ("attempts-1.jsonl", lines[0], "made again", 0),
+        ("attempts-1.jsonl", "".join(lines), "is recorded twice", 1),
+        ("attempts-0.jsonl", "".join([*lines[:3], lines[4], lines[3], *lines[5:]]), "moved", 1),
+        ("attempts-0.jsonl", "".join(lines[: len(lines) // 2]), "no line of it", 1),
+        ("attempts-1.jsonl", lines[0].replace("store/", "shop/"), "is not in the plan", 1),
+        ("run.json", "[]", "an object was expected", 2), ("run.json", "{", "is not JSON", 2),
+        ("run.json", document.replace('"shard": [', '"shard": [7,'), "shard: found", 2),
+        ("run.json", document.replace('"seed": 5', '"seed": 6'), "the header is that of", 1),
+        ("inputs/seeds/store/order.json", "[", "the archive is not as it was", 2),
+        ("inputs/tasks/store/refund-mug.toml", "# x", "was changed", 2),
+        ("grades.jsonl", "{}", "is not what the evidence gives", 1),
+    ]
+    for number, (name, text, said, code) in enumerate(cases):
+        copy = folder / f"copy-{number}"
+        shutil.copytree(run, copy)
+        (copy / name).unlink(missing_ok=True)
+        (copy / name).write_text(text, "ascii")
+        done = harness("verify", str(copy))
+        printed = done.stdout + done.stderr
+        demand(done.returncode == code and said in printed and "Traceback" not in printed,
+            f"{name}, {said}: exit {done.returncode}: {printed[-700:]}")
+        yield f"{name}: {said or 'accepted'}"
+
+
 def signed(folder: Path) -> Iterator[str]:
     """A seal that is signed, and one that is not any more."""
     if not shutil.which("ssh-keygen"):
@@ -394,7 +426,7 @@ def signed(folder: Path) -> Iterator[str]:
 
 
 CHECKS = (killed_and_resumed, cut_anywhere, full_disk, interrupted, poisoned, spread, refused,
-    locked, environment, signed)
+    locked, environment, tampered, signed)
 
 
 def main() -> int:
