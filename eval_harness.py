@@ -8051,10 +8051,9 @@ def signer_of(folder: Path, signers: Path) -> tuple[str, str]:
 
 def merge_runs(out: Path, folders: Sequence[Path]) -> None:
     """Put the shards of one run together; refuses other revisions, overlaps and gaps, by name."""
-    documents = {folder: read_run(folder) for folder in folders}
-    first = documents[folders[0]]
+    first = read_run(folders[0])
     homes: dict[int, Path] = {}
-    for folder, document in documents.items():
+    for folder, document in zip(folders, map(read_run, folders), strict=True):
         require_same(folder, first["revision"], document["revision"])
         which, of = shard_of(document)
         if of != shard_of(first)[1]:
@@ -8163,8 +8162,13 @@ class Environment:
 
     def reset(self, task: str, seed: int = 0) -> tuple[str, dict[str, JSON]]:
         """Begin a task (world/id) anew, whatever went before. Raises HarnessError."""
-        if task not in self.library.tasks:
-            raise HarnessError(f"{shown(task)}: no such task{_close(task, self.library.tasks)}")
+        if type(task) is not str or task not in self.library.tasks:
+            hint = _close(str(task), self.library.tasks)
+            raise HarnessError(f"{shown(task)}: no such task{hint}")
+        try:
+            seed = operator.index(seed)  # of whatever library
+        except TypeError:
+            raise HarnessError(f"seed: found {shown(seed)}: an integer was expected") from None
         chosen, self.lines, self.ended = self.library.tasks[task], [], False
         who = Identity(task, "environment", 0, 0, seed)
         self.making = Attempt(Spec(chosen, who, Silent, self.limits or chosen.limits),
@@ -8173,15 +8177,19 @@ class Environment:
 
     def step(self, action: Mapping[str, Any]) -> Stepped_:
         """One call, or words. Raises HarnessError after the end, and for what is no action."""
-        making = self._going()
+        making, given = self._going(), dict(action) if isinstance(action, Mapping) else {}
+        said, tool = given.get("say"), given.get("tool")
+        if [type(said), type(tool)].count(str) != 1 or len(given) > 1 + ("arguments" in given):
+            raise HarnessError(f"{printable(repr(action))[:99]}: a tool or say was expected")
+        sent = given.get("arguments", {})
         try:
-            if type(action.get("say")) is str:
-                return self._step_of(making.say(action["say"]), None)
-            sent = action.get("arguments", {})
             text = sent if type(sent) is str else encode_for_agent(sent)
-            if type(action.get("tool")) is not str:
-                raise HarnessError(f"{shown(action)}: a tool or say was expected")
-            return self._step_of(making.call(action["tool"], text).text, None)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise HarnessError(f"arguments: no JSON: {printable(str(error))}") from None
+        try:
+            if type(said) is str:
+                return self._step_of(making.say(said), None)
+            return self._step_of(making.call(str(tool), text).text, None)
         except Ended as end:
             return self._step_of("", end)
 
@@ -9419,9 +9427,12 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
         predicted = zip(plan.cells, result.verdicts(), strict=False)
         return Exit.FAIL if any(cell.prediction and cell.prediction.departs(verdict)
             for cell, verdict in predicted) else Exit.OK
+    return _soundness(result, tally) if tally.summary["graded"] else Exit.USAGE
+
+
+def _soundness(result: Result, tally: Tally) -> Exit:
+    """Whether all that was planned is recorded, and verified."""
     sums = tally.summary
-    if not sums["graded"]:
-        return Exit.USAGE
     return Exit.FAIL if sums[UNGRADED] or sums[LOST] or result.problems else Exit.OK
 
 
@@ -9474,8 +9485,9 @@ def command_merge(options: argparse.Namespace, out: Output) -> int:
     result = grade_run(Path(options.out), options.allow_world_code)
     write_lines(Path(options.out) / "grades.jsonl", result.grades())
     options.run_dir = options.out
-    _print_result(result, Tally(len(result.numbers), result.grades()), options, out)
-    return Exit.FAIL if result.problems or result.lost else Exit.OK
+    tally = Tally(len(result.numbers), result.grades())
+    _print_result(result, tally, options, out)
+    return _soundness(result, tally)
 
 
 def _jobs(options: argparse.Namespace, count: int) -> int:
@@ -9545,8 +9557,7 @@ def command_verify(options: argparse.Namespace, out: Output) -> int:
         (result.problems if wrong else result.notes).append(wrong or f"signed by {who}")
     tally = Tally(len(result.numbers), result.grades())
     _print_result(result, tally, options, out)
-    sums = tally.summary
-    return Exit.FAIL if sums[UNGRADED] or sums[LOST] or result.problems else Exit.OK
+    return _soundness(result, tally)
 
 
 def command_report(options: argparse.Namespace, out: Output) -> int:

@@ -266,6 +266,12 @@ def spread(folder: Path) -> Iterator[str]:
     shutil.copytree(shards[0], folder / "again")
     twice = harness("merge", str(folder / "twice"), *map(str, [*shards, folder / "again"]))
     demand(twice.returncode == 2 and "shard 1 of 4" in twice.stderr, twice.stderr)
+    twice = harness("merge", str(folder / "twice"), *map(str, [*shards, shards[2]]))
+    demand(twice.returncode == 2 and "shard 3 of 4" in twice.stderr, twice.stderr)
+    for path in (folder / "again").glob("attempts-*"):
+        path.unlink()
+    lost = harness("merge", str(folder / "lost"), *map(str, [*shards[1:], folder / "again"]))
+    demand(lost.returncode == 1 and "213 lost" in lost.stdout, f"a journal is gone: {lost}"[-900:])
     yield "gaps and overlaps"
     ways = [("--jobs", "4"), *(("--executor", f"executors:{name}")
         for name in ("threads", "loky", "dask"))]
