@@ -8001,6 +8001,15 @@ def seal_sums(folder: Path) -> dict[str, str]:
     return found
 
 
+def _unsealed(folder: Path, sums: Collection[str]) -> Iterator[str]:
+    """Files of a sealed run that its seal does not name."""
+    listed = {*sums, "SHA256SUMS", "SHA256SUMS.sig", "lock"}
+    for path in sorted(folder.rglob("*")) if sums else ():
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name not in listed:
+            yield f"{printable(name)}: is not under the seal"
+
+
 def write_seal(folder: Path) -> None:
     """Write SHA256SUMS over every file of a run; `sha256sum -c` checks it without us."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")
@@ -8023,17 +8032,20 @@ def _ssh_keygen(*arguments: str, **more: Any) -> tuple[bool, str]:
 
 
 def sign_seal(folder: Path, key: Path) -> None:
-    """Sign a run's SHA256SUMS with an SSH key, into SHA256SUMS.sig."""
-    (folder / "SHA256SUMS.sig").unlink(missing_ok=True)
-    good, said = _ssh_keygen("sign", "-f", str(key), "-n", "eval-harness",
-        str(folder / "SHA256SUMS"), stdin=subprocess.DEVNULL)
-    if not good:
-        raise fault_of(key, f"can't sign: {printable(said)}")
+    """Sign a run's SHA256SUMS with an SSH key, into SHA256SUMS.sig; raises HarnessError."""
+    with tempfile.TemporaryDirectory() as near:  # a signature that was there stays until then
+        copy = shutil.copyfile(folder / "SHA256SUMS", Path(near, "SHA256SUMS"))
+        good, said = _ssh_keygen("sign", "-f", str(key), "-n", "eval-harness", str(copy),
+            stdin=subprocess.DEVNULL)
+        if not good:
+            raise fault_of(key, f"can't sign: {printable(said)}")
+        write_file(folder / "SHA256SUMS.sig", read_bytes(Path(near, "SHA256SUMS.sig")))
 
 
 def signer_of(folder: Path, signers: Path) -> tuple[str, str]:
     """Who signed a run, of those that a file of allowed signers names; and what is wrong."""
     sums, signature = folder / "SHA256SUMS", folder / "SHA256SUMS.sig"
+    read_bytes(signers)
     if not signature.is_file():
         return "", "is not signed"
     good, who = _ssh_keygen("find-principals", "-s", str(signature), "-f", str(signers))
@@ -8041,11 +8053,6 @@ def signer_of(folder: Path, signers: Path) -> tuple[str, str]:
         with open(sums, "rb") as sealed:
             good, _ = _ssh_keygen("verify", "-f", str(signers), "-I", who.splitlines()[0],
                 "-n", "eval-harness", "-s", str(signature), stdin=sealed)
-    listed = {*seal_sums(folder), "SHA256SUMS", "SHA256SUMS.sig", "lock"}
-    loose = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")
-        if path.is_file() and path.relative_to(folder).as_posix() not in listed)
-    if good and loose:
-        return "", f"{loose[0]} is not under the seal"
     return (who, "") if good else ("", "its signature is none of an allowed signer")
 
 
@@ -8099,10 +8106,10 @@ def _other_revision(folder: Path, document: Mapping[str, Any], library: Library,
 
 def grade_run(folder: Path, code: bool = False, jobs: int = 1) -> Result:
     """Read a run back from its directory alone, replay and grade every attempt."""
-    document = read_run(folder)
+    document, sums = read_run(folder), seal_sums(folder)
     problems = [*_changed_files(folder / "inputs", document["inputs"], "inputs/"),
         *_unlisted(folder / "inputs", document["inputs"]),
-        *_changed_files(folder, seal_sums(folder), "")]
+        *_changed_files(folder, sums, ""), *_unsealed(folder, sums)]
     try:
         library = load_library(folder / "inputs", "inputs/", False, code)
     except InvalidInput as error:  # they were sound when they were archived
@@ -9413,6 +9420,8 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
         pin(folder, library, plan, settings, shard)
         done, tries = recorded(folder, plan, options.retry_errors)
         todo = array("l", (n for n in range(shard[0] - 1, len(plan), shard[1]) if not done[n]))
+        if todo and seal_sums(folder):
+            raise fault_of(folder, f"is sealed: the {len(todo)} attempts that are missing stay out")
         going = not todo or execute(folder, library, plan, _pace(options, len(todo)), todo, tries,
             Progress(len(todo)))
         if not going:  # bounded time: what is recorded is graded by `verify`, or once it is whole
@@ -9592,9 +9601,10 @@ def command_seal(options: argparse.Namespace, out: Output) -> int:
     """seal: write SHA256SUMS over a run."""
     folder = _run_folder(options)
     read_run(folder)
-    write_seal(folder)
-    if options.sign:
-        sign_seal(folder, Path(options.sign))
+    with locked(folder):  # nobody adds to it meanwhile
+        write_seal(folder)
+        if options.sign:
+            sign_seal(folder, Path(options.sign))
     out.lines([f"sealed {printable(str(folder))}: check with: sha256sum -c SHA256SUMS"])
     return Exit.OK
 

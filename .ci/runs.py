@@ -426,8 +426,19 @@ def signed(folder: Path) -> Iterator[str]:
     signers.write_text(f"me@example.org {(folder / 'key.pub').read_text()}")
     demand(harness("seal", str(run), "--sign", str(key)).returncode == 0, "sealed")
     demand(harness("verify", str(run), "--signers", str(signers)).returncode == 0, "signed")
-    (run / "stray").write_text("x")
-    demand(harness("verify", str(run), "--signers", str(signers)).returncode == 1, "a stray file")
+    refused_ = harness("seal", str(run), "--sign", str(folder / "no-key"))
+    demand(refused_.returncode == 2 and "no-key" in refused_.stderr, f"{refused_}")
+    demand(harness("verify", str(run), "--signers", str(signers)).returncode == 0, "still signed")
+    nobody = harness("verify", str(run), "--signers", str(folder / "nobody"))
+    demand(nobody.returncode == 2 and "nobody" in nobody.stderr, f"{nobody.stderr}")
+    (run / "attempts-9.jsonl").write_text("")
+    stray = harness("verify", str(run))
+    demand(stray.returncode == 1 and "attempts-9.jsonl: is not under the seal" in stray.stdout,
+        stray.stdout[-500:])
+    (run / "attempts-9.jsonl").unlink()
+    (run / "attempts-0.jsonl").unlink()
+    more = harness("run", "--resume", str(run))
+    demand(more.returncode == 2 and "is sealed" in more.stderr, more.stderr)
     yield "signed"
 
 
