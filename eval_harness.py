@@ -7700,7 +7700,7 @@ def _given_back(future: Future[Any]) -> list[Made] | None:
 
 
 def execute(folder: Path, library: Library, plan: Plan, pace: Pace, todo: Sequence[int],
-        tries: Mapping[int, int], tell: Callable[[int], None]) -> bool:
+        tries: Mapping[int, int], tell: Callable[[int, int], object]) -> bool:
     """Make the attempts of these numbers; False where the user broke it off. What the demonstration
     damages goes to a journal of its own, as from a worker that died."""
     worker = max((int(path.stem.split("-")[1]) for path in journals(folder)), default=-1) + 1
@@ -7716,7 +7716,7 @@ def execute(folder: Path, library: Library, plan: Plan, pace: Pace, todo: Sequen
         for cell, made in made_of:
             kept[bool(cell.damage)].append(made.text, made.context)
             count += 1
-            tell(count)
+            tell(count, len(todo))
         for journal in kept:
             journal.close()
         return not stop.asked
@@ -8104,8 +8104,10 @@ def _other_revision(folder: Path, document: Mapping[str, Any], library: Library,
         for line in departures(document["revision"], derived))
 
 
-def grade_run(folder: Path, code: bool = False, jobs: int = 1) -> Result:
-    """Read a run back from its directory alone, replay and grade every attempt."""
+def grade_run(folder: Path, code: bool = False, jobs: int = 1,
+        tell: Callable[[int, int], object] = lambda count, total: None) -> Result:
+    """Read a run back from its directory alone, replay and grade every attempt; `tell` hears how
+    many of how many are graded."""
     document, sums = read_run(folder), seal_sums(folder)
     problems = [*_changed_files(folder / "inputs", document["inputs"], "inputs/"),
         *_unlisted(folder / "inputs", document["inputs"]),
@@ -8127,9 +8129,11 @@ def grade_run(folder: Path, code: bool = False, jobs: int = 1) -> Result:
     torn: list[str] = []
     records = (one for path in journals(folder)
         for one in stream_records(path, result.problems, torn))
-    for verdict in (_judge_there(folder, library, result.plan, code, jobs, records) if jobs > 1
-            else map(partial(judge, library, result.plan), records)):
+    verdicts = (_judge_there(folder, library, result.plan, code, jobs, records) if jobs > 1
+        else map(partial(judge, library, result.plan), records))
+    for count, verdict in enumerate(verdicts, 1):
         result.take(verdict)
+        tell(count, len(result.numbers))
     made_good = not result.lost and all(result.at[number] >= 0 for number in result.numbers)
     (result.notes if made_good else result.problems).extend(torn)
     return result
@@ -9423,12 +9427,13 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
         if todo and seal_sums(folder):
             raise fault_of(folder, f"is sealed: the {len(todo)} attempts that are missing stay out")
         going = not todo or execute(folder, library, plan, _pace(options, len(todo)), todo, tries,
-            Progress(len(todo)))
+            Progress("made"))
         if not going:  # bounded time: what is recorded is graded by `verify`, or once it is whole
             following = f"python eval_harness.py run --resume {shlex.quote(str(folder))}"
             out.message(printable(f"interrupted; to go on: {following}"))
             return Exit.INTERRUPTED
-        result = grade_run(folder, options.allow_world_code, _jobs(options, len(todo)))
+        result = grade_run(folder, options.allow_world_code, _jobs(options, len(todo)),
+            Progress("graded"))
         write_lines(folder / "grades.jsonl", result.grades())
     tally = Tally(len(result.numbers), result.grades())
     _print_result(result, tally, options, out)
@@ -9448,18 +9453,20 @@ def _soundness(result: Result, tally: Tally) -> Exit:
 class Progress:
     """How far a run is, with its rate and the time left: on a terminal alone."""
 
-    def __init__(self, total: int) -> None:
-        self.total, self.began, self.shown = total, time.monotonic(), 0.0
+    def __init__(self, what: str) -> None:
+        self.what, self.began = what, time.monotonic()
+        self.shown = self.began
         self.wanted = sys.stderr is not None and sys.stderr.isatty()
 
-    def __call__(self, count: int) -> None:
-        """So many are made."""
+    def __call__(self, count: int, total: int) -> None:
+        """So many of so many are there."""
         now = time.monotonic()
-        if self.wanted and (now - self.shown > 0.5 or count == self.total):
+        if self.wanted and (now - self.shown > 0.5 or count == total):
             self.shown, rate = now, count / max(1e-6, now - self.began)
-            left = (self.total - count) / rate
-            end = "\n" if count == self.total else ""
-            sys.stderr.write(f"\r{count} of {self.total}, {rate:.0f}/s, {left:.0f} s left   {end}")
+            left = max(0, total - count) / rate
+            end = "\n" if count == total else ""
+            sys.stderr.write(f"\r{self.what} {count} of {total}, {rate:.0f}/s, {left:.0f} s left"
+                f"   {end}")
             sys.stderr.flush()
 
 
@@ -9555,7 +9562,8 @@ def command_verify(options: argparse.Namespace, out: Output) -> int:
     """verify: re-execute every attempt of a run, from its own archive."""
     folder = _run_folder(options)
     size = sum(path.stat().st_size for path in journals(folder))
-    result = grade_run(folder, options.allow_world_code, _jobs(options, size >> 14))
+    result = grade_run(folder, options.allow_world_code, _jobs(options, size >> 14),
+        Progress("graded"))
     grades = folder / "grades.jsonl"
     if grades.exists():
         with open(grades, encoding="ascii", errors="replace", newline="\n") as lines:
