@@ -3267,16 +3267,32 @@ def _filtered(session: Session, entity: Entity, tool: Tool,
     """The visible rows that the filters take, in key order; a shared index where it can be."""
     fields = entity.fields  # even one that is named like an argument of lists
     wanted = {name: value for name, value in arguments.items() if name in fields}
-    everything, scope = sees_all(session, entity), entity.scope
-    if not everything and scope and len(scope.path) == 1:  # by its index
-        wanted.setdefault(scope.path[0], session.actor)
     rows: Sequence[Row]
+    if not sees_all(session, entity):
+        return [row for row in _reached(session, entity) if in_scope(session, entity, row)
+            and all(same(row.get(name, MISSING), value) for name, value in wanted.items())]
     numbers = any(type(value) not in (str, bool, type(None)) for value in wanted.values())
     if len(wanted) <= 1 and not numbers:
         rows = session.bucket(entity.name, *next(iter(wanted.items()), (ALL, None)))
     else:
         rows = session.find(entity.name, wanted)
-    return rows if everything else [row for row in rows if in_scope(session, entity, row)]
+    return rows
+
+
+def _reached(session: Session, entity: Entity) -> Sequence[Row]:
+    """The rows that a scope's path leads to from the actor, in key order; all where a step of it
+    has no index."""
+    path, entities = entity.scope.path if entity.scope else (), [entity]
+    for step in path[:-1]:
+        entities.append(session.world.contract.entities[entities[-1].fields[step].ref])
+    keys: list[Any] = [session.actor]
+    rows: Sequence[Row] = ()
+    for at, step in reversed([*zip(entities, path, strict=True)]):
+        if step not in session.indexed[at.name]:
+            return session.bucket(entity.name, ALL, None)
+        rows = [row for key in keys for row in session.bucket(at.name, step, key)]
+        keys = [row[at.key] for row in rows]
+    return sorted(rows, key=operator.itemgetter(entity.key))
 
 
 def run_search(gateway: Gateway, tool: Tool, arguments: JSON, _: Row) -> Observation:
@@ -3900,11 +3916,13 @@ def figures(text: str) -> list[str]:
 
 
 def _scalars(value: Any) -> Iterator[str]:
-    if isinstance(value, (Mapping, list, tuple)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _scalars(item)
-    elif value is not MISSING:
-        yield value if type(value) is str else encode(value)
+    """The scalars inside a value as texts, in no order."""
+    waiting = [value]
+    for item in waiting:  # which grows
+        if isinstance(item, (dict, list, tuple)):
+            waiting += item.values() if isinstance(item, dict) else item
+        elif item is not MISSING:
+            yield item if type(item) is str else encode(item)
 
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -3918,10 +3936,14 @@ def known_figures(texts: Iterable[str]) -> set[str]:
     >>> sorted(known_figures(["at 2026-01-05T08:30:00Z"]) & {"2026-01-05", "05", "5", "30"})
     ['05', '2026-01-05', '30']
     """
-    found = {known for text in texts for figure in figures(text)
-        for known in (figure, *_JOINERS.split(figure))}
+    return set().union(*map(_figures_of, texts))
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _figures_of(text: str) -> frozenset[str]:
+    found = {known for figure in figures(text) for known in (figure, *_JOINERS.split(figure))}
     dates = {date[0] for known in found if (date := _DATE.match(known))}
-    return found | dates | {part for date in dates for part in date.split("-")}
+    return frozenset(found | dates | {part for date in dates for part in date.split("-")})
 
 
 def unknown_figures(message: str, known: set[str]) -> list[str]:

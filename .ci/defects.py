@@ -167,7 +167,7 @@ EQUIVALENT = {label: why for why, labels in {  # mutations that nothing can tell
         "decode drop: raise BadText('depth') from None -> pass",
         "decode text: aise BadText('depth') fro -> aise BadText('') fro",
         "Matcher._assignments truth: hosen, strict=True)) -> hosen, strict=False))",
-        "_scalars shorten: (Mapping, list, tuple)): fo -> (Mapping, list)): fo",
+        "_scalars shorten: (dict, list, tuple)): wa -> (dict, list)): wa",
         "judge_read_all shorten: ed = rows.keys or frozenset() -> ed = rows.keys",
         "parse_line shorten: t (ValueError, RecursionError): ret -> t (ValueError,): ret",
         "_difference truth: , new, strict=True)): f -> , new, strict=False)): f",
