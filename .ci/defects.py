@@ -134,9 +134,6 @@ EQUIVALENT = {label: why for why, labels in {  # mutations that nothing can tell
         "Gateway._call number: len(raw) < 1024 and l -> len(raw) < 1025 and l",
         "Gateway._call shorten: calls[name, raw] = (t -> calls[raw,] = (t",
         "Gateway._call shorten: calls[name, raw] = (t -> calls[name,] = (t",
-        "_filtered shorten: verything and scope and (len(scope.path) -> "
-        "verything and len(scope.path) == 1: want",
-        "_filtered drop: wanted.setdefault(scope.path[0], session -> pass",
         "Replayer._made shorten: ld.calls.get((name, raw)) -> ld.calls.get((raw,))",
         "Replayer._made shorten: lls.get((name, raw)) -> lls.get((name,))",
         "_confirmed compare: ll((call.code != 'con -> ll((call.code == 'con",
@@ -167,7 +164,7 @@ EQUIVALENT = {label: why for why, labels in {  # mutations that nothing can tell
         "decode drop: raise BadText('depth') from None -> pass",
         "decode text: aise BadText('depth') fro -> aise BadText('') fro",
         "Matcher._assignments truth: hosen, strict=True)) -> hosen, strict=False))",
-        "_scalars shorten: (dict, list, tuple)): wa -> (dict, list)): wa",
+        "_scalars shorten: m, (dict, list, tuple)): wa -> m, (dict, list)): wa",
         "judge_read_all shorten: ed = rows.keys or frozenset() -> ed = rows.keys",
         "parse_line shorten: t (ValueError, RecursionError): ret -> t (ValueError,): ret",
         "_difference truth: , new, strict=True)): f -> , new, strict=False)): f",

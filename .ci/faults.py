@@ -318,10 +318,23 @@ def scopes() -> Iterator[str]:
         expect(gateway.call("set_item", encode({"id": "a/b", "qty": qty})).code, "")
         totals.append(gateway.call("list_notes", "{}").value()["total"])
     expect(totals, [6, 3, 6], "what the actor is changes what it sees; n2 is of no more now")
+    gateway = Gateway(Session(world, "a/b"), Setting(world, "a/b"))
+    for tool, sent in (("make_item", {"name": "x", "parent": "a/b"}),
+            ("make_note", {"item": "item-1", "body": "blue"}),
+            ("make_note", {"item": "plain", "body": "blue"})):
+        expect(gateway.call(tool, encode(sent)).code, "", tool)
+    for sent, ids in (({}, ["n0", "n2", "n5"]), ({"offset": 3}, ["note-1", "note-2"]),
+            ({"item": "item-1"}, ["note-1"]), ({"item": ".."}, [])):
+        page = gateway.call("list_notes", encode(sent)).value()
+        expect([row["id"] for row in page["items"]], ids, f"by several owners: {sent}")
     plain = SCOPED.replace(", all_when = 'actor.qty == 0'", "")
     world = build_world(odd_files(contract=plain.encode(), note=rows_text(rows)), "odd")[0]
     gateway = Gateway(Session(world, "plain"), Setting(world, "plain"))
     expect(gateway.call("list_notes", "{}").value()["total"], 0, "nobody sees all")
+    world = build_world(odd_files(contract=SCOPED.replace("item.parent", "item.made").encode()),
+        "odd")[0]
+    gateway = Gateway(Session(world, "a/b"), Setting(world, "a/b"))
+    expect(gateway.call("list_notes", "{}").value()["total"], 0, "by a field without an index")
     yield "changing"
 
 
