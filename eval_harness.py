@@ -111,6 +111,9 @@ try:
 except ModuleNotFoundError:
     sys.exit("eval_harness.py needs Python 3.11 or newer")
 
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is something to break off
+
 # ============================================================================
 # 1  Errors and exit codes
 # ============================================================================
@@ -9448,14 +9451,16 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
         todo = array("l", (n for n in range(shard[0] - 1, len(plan), shard[1]) if not done[n]))
         if todo and seal_sums(folder):
             raise fault_of(folder, f"is sealed: the {len(todo)} attempts that are missing stay out")
-        going = not todo or execute(folder, library, plan, _pace(options, len(todo)), todo, tries,
-            Progress("made"))
-        if not going:  # bounded time: what is recorded is graded by `verify`, or once it is whole
+        result = None
+        with contextlib.suppress(KeyboardInterrupt):
+            if not todo or execute(folder, library, plan, _pace(options, len(todo)), todo, tries,
+                    Progress("made")):
+                result = grade_run(folder, options.allow_world_code, _jobs(options, len(todo)),
+                    Progress("graded"))
+        if result is None:  # in bounded time: what is recorded is graded by `verify`
             following = f"python eval_harness.py run --resume {shlex.quote(str(folder))}"
             out.message(printable(f"interrupted; to go on: {following}"))
             return Exit.INTERRUPTED
-        result = grade_run(folder, options.allow_world_code, _jobs(options, len(todo)),
-            Progress("graded"))
         write_lines(folder / "grades.jsonl", result.grades())
     tally = Tally(len(result.numbers), result.grades())
     _print_result(result, tally, options, out)
@@ -9925,10 +9930,6 @@ def run_command(options: argparse.Namespace, out: Output) -> int:
     except HarnessError as error:
         out.message(f"{'' if isinstance(error, InvalidInput) else 'error: '}{error}")
         return int(error.code)
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        out.message("interrupted")
-        return int(Exit.INTERRUPTED)
     except BrokenPipeError:
         _drop_stdout()
         return int(Exit.OK)
@@ -9948,12 +9949,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     given = list(sys.argv[1:] if arguments is None else arguments)
     bare = not given or (given[0].startswith("-") and given[0] not in ("-h", "--help"))
-    options = parser().parse_args(["run", *given] if bare else given)
-    plain = options.no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return run_command(options, Output(not plain and sys.stdout.isatty()))
+    try:
+        options = parser().parse_args(["run", *given] if bare else given)
+        plain = options.no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        return run_command(options, Output(not plain and sys.stdout.isatty()))
+    except KeyboardInterrupt:
+        Output(False).message("interrupted")
+        return int(Exit.INTERRUPTED)
+
+
+def _interrupt(*_: object) -> None:
+    """The first Ctrl-C ends the command, further ones change nothing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, _interrupt)
     ended = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left that it could break off
     sys.exit(ended)

@@ -152,7 +152,7 @@ def interrupted(folder: Path) -> Iterator[str]:
         for times, send in ((1, os.kill), (2, os.kill), (2, os.killpg)):  # a terminal: the group
             target = folder / f"interrupted-{jobs}-{times}-{send.__name__}"
             process = subprocess.Popen([sys.executable, HARNESS, "run", "--agent",
-                "oracle,mutants", "--samples", "9", "--jobs", jobs, "--run-dir", str(target)],
+                "oracle,mutants", "--samples", "60", "--jobs", jobs, "--run-dir", str(target)],
                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                 start_new_session=True)
             time.sleep(2.5)
@@ -167,6 +167,18 @@ def interrupted(folder: Path) -> Iterator[str]:
             demand("--resume" in said and said.count("\n") == 1, said)
             demand(max(ends(target).values()) == 1, said)
             yield target.name
+    draw = random.Random(9)
+    for number in range(16):
+        process = subprocess.Popen([sys.executable, HARNESS, "run", *PLAN, "--jobs",
+            draw.choice("124"), "--run-dir", str(folder / f"anywhen-{number}")],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        time.sleep(draw.uniform(0.6, 2.2))
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(draw.choice((0, 0.01)))
+        said = process.communicate()[1]
+        demand(process.returncode in (0, 130, -2) and said.count("\n") <= 1, f"anywhen: {said}")
+    yield "anywhen"
 
 
 POISON = {
