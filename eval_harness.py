@@ -4828,6 +4828,8 @@ class TaskReader(CriterionReader):
         replies = self.gather(top.nodes("user"), self._reply)
         setting = setting._replace(names=self.names.values, replies=tuple(replies))
         said = top.get("instruction", "")
+        if "instruction" in top:
+            top["instruction"].expect(said.strip(), "a text that says what is to be done")
         instruction = "".join(self.gather([top["instruction"]], self._interpolate, said))
         most = dict(self.gather(top.table("limits", _LIMIT_KEYS).nodes(), self._limit))
         limits = Limits(**{"calls": max(Limits().calls, most.get("turns", 0)), **most})

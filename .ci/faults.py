@@ -208,6 +208,18 @@ def task_faults(text: str, said: str) -> str:
 
 
 @test
+def blank_instruction() -> Iterator[str]:
+    """An instruction says something."""
+    for said in ("", " \\n"):
+        text = f'id = "t"\ninstruction = "{said}"\nexpects = "no_change"\n'
+        text += criterion("called = 'get_item'")
+        problems = build_tasks(odd_world(), {"t.toml": text.encode()}, "odd")[1]
+        expect([(p.line, p.expected) for p in problems],
+            [(2, "a text that says what is to be done")])
+        yield repr(said)
+
+
+@test
 def odd_names() -> Iterator[str]:
     """Absent, null, texts that look like either, odd ids and a field with a dot stay apart."""
     gateway = odd_gateway(odd_world())
@@ -323,10 +335,10 @@ def scopes() -> Iterator[str]:
             ("make_note", {"item": "item-1", "body": "blue"}),
             ("make_note", {"item": "plain", "body": "blue"})):
         expect(gateway.call(tool, encode(sent)).code, "", tool)
-    for sent, ids in (({}, ["n0", "n2", "n5"]), ({"offset": 3}, ["note-1", "note-2"]),
+    for asked, ids in (({}, ["n0", "n2", "n5"]), ({"offset": 3}, ["note-1", "note-2"]),
             ({"item": "item-1"}, ["note-1"]), ({"item": ".."}, [])):
-        page = gateway.call("list_notes", encode(sent)).value()
-        expect([row["id"] for row in page["items"]], ids, f"by several owners: {sent}")
+        page = gateway.call("list_notes", encode(asked)).value()
+        expect([row["id"] for row in page["items"]], ids, f"by several owners: {asked}")
     plain = SCOPED.replace(", all_when = 'actor.qty == 0'", "")
     world = build_world(odd_files(contract=plain.encode(), note=rows_text(rows)), "odd")[0]
     gateway = Gateway(Session(world, "plain"), Setting(world, "plain"))
