@@ -2266,11 +2266,12 @@ class World:
         if KEY in fields:
             return find_rows(self, entity, fields)
         asked = (entity, repr(fields))  # 1, 1.0 and True are three questions
-        if asked not in self.found:
-            if len(self.found) >= 512:
+        rows = self.found.get(asked)
+        if rows is None:
+            if len(self.found) >= 512:  # by several threads, maybe: nothing relies on what is kept
                 self.found.clear()
-            self.found[asked] = find_rows(self, entity, fields)
-        return self.found[asked]
+            rows = self.found[asked] = find_rows(self, entity, fields)
+        return rows
 
     def word_index(self, entity: str, fields: tuple[str, ...]) -> dict[str, list[str]]:
         """Word -> keys of the rows whose fields hold it; made at the first search."""
