@@ -2268,9 +2268,11 @@ class World:
         asked = (entity, repr(fields))  # 1, 1.0 and True are three questions
         rows = self.found.get(asked)
         if rows is None:
-            if len(self.found) >= 512:  # by several threads, maybe: nothing relies on what is kept
+            rows = find_rows(self, entity, fields)
+            if len(self.found) >= 100:  # by several threads, maybe: nothing relies on what is kept
                 self.found.clear()
-            rows = self.found[asked] = find_rows(self, entity, fields)
+            if len(rows) < 10_000:
+                self.found[asked] = rows
         return rows
 
     def word_index(self, entity: str, fields: tuple[str, ...]) -> dict[str, list[str]]:
@@ -3145,7 +3147,7 @@ class Gateway:
     def _call(self, name: str, raw: str) -> Observation:
         calls = self.session.world.calls
         tool, arguments = calls.get((name, raw)) or parse_call(self.session.world, name, raw)
-        if len(raw) < 1024 and len(calls) < 10_000:  # those of its replay, and of other samples
+        if len(raw) < 400 and len(calls) < 2_000:  # those of its replay, and of other samples
             calls[name, raw] = tool, arguments
         if name in BUILT_IN:
             return self._built_in(name, arguments)

@@ -127,11 +127,11 @@ EQUIVALENT = {label: why for why, labels in {  # mutations that nothing can tell
         "Session.rollback drop: self.known = None -> pass",
         "Gateway._call shorten:  = calls.get((name, raw)) or  ->  = calls.get((raw,)) or ",
         "Gateway._call shorten: lls.get((name, raw)) or  -> lls.get((name,)) or ",
-        "Gateway._call shorten: if len(raw) < 1024 and len(c -> if len(c",
-        "Gateway._call negate: if len(raw) < 1024 and len(calls) < 1000 -> "
-        "if not (len(raw) < 1024 and len(calls) <",
-        "Gateway._call compare: if len(raw) < 1024  -> if len(raw) <= 1024 ",
-        "Gateway._call number: len(raw) < 1024 and l -> len(raw) < 1025 and l",
+        "Gateway._call shorten: if len(raw) < 400 and len(ca -> if len(ca",
+        "Gateway._call negate: if len(raw) < 400 and len(calls) < 2000: -> "
+        "if not (len(raw) < 400 and len(calls) < ",
+        "Gateway._call compare: if len(raw) < 400 a -> if len(raw) <= 400 a",
+        "Gateway._call number: len(raw) < 400 and le -> len(raw) < 401 and le",
         "Gateway._call shorten: calls[name, raw] = (t -> calls[raw,] = (t",
         "Gateway._call shorten: calls[name, raw] = (t -> calls[name,] = (t",
         "Replayer._made shorten: ld.calls.get((name, raw)) -> ld.calls.get((raw,))",
