@@ -4883,10 +4883,11 @@ class TaskReader(CriterionReader):
             self.names = self.names.plus("actor", MISSING if actor is None else actor,
                 Shape("row", self.contract.actor))
         for node in top.nodes("targets"):
+            before = self.names
             with self.collecting() if final else contextlib.suppress(BadTask, _Noted):
-                self.broken.add(node.name)
                 self.names = self.names.plus(node.name, *self._target(node))
-                self.broken.discard(node.name)
+            if self.names is before:
+                self.broken.add(node.name)
 
     def _target(self, node: Node) -> tuple[Any, Shape]:
         taken = {*self.schema, *FUNCTIONS, *_OF_CALLS, "it", "row", "actor", "start", "final"}
@@ -5639,7 +5640,8 @@ class Replayer:
         """A call too long to be kept: only its refusal can be derived."""
         tool, raw = event.get("tool"), event.get("arguments")
         for value in (tool, raw):
-            if type(value) is dict and not _is_clip(value):
+            if not (_is_clip(value) if type(value) is dict else type(value) is str
+                    and len(value) <= MAX_TEXT):
                 return "what is kept of a long text is its length and hash"
         long = type(raw) is dict
         name, text = tool if type(tool) is str else "?", "" if long else str(raw)

@@ -199,6 +199,9 @@ def row_faults(old: str, new: str, said: str) -> str:
     (GOOD_TASK.replace("pass", "break"), "outside a loop"),
     (MUTANT + 'edit = [["x", "y"]]\nfails = ["c"]', "stands once, not 0 times"),
     (MUTANT + 'append = "pass"\nfails = ["x"]', "a criterion of this task"),
+    (criterion(GOOD) + "[targets]\nx = 'x where qty == 1'\n", "an entity or a target"),
+    (criterion(GOOD) + "[targets]\nx = 'one item where qty == 99'\ny = 'note where item == x.id'"
+        "\nz = '=x.id'\n", "exactly one item, there are 0"),
 )])
 def task_faults(text: str, said: str) -> str:
     """A newcomer's mistakes in a task: one clear line each, with the line of the criterion."""

@@ -51,6 +51,7 @@ from eval_harness import (
     Session,
     Setting,
     Slot,
+    Tally,
     Transaction,
     Void,
     World,
@@ -513,6 +514,21 @@ def modes_of_failure() -> Iterator[str]:
         expect({check.kind for check in verdict_from(kept.as_json()).checks}, {""}, "not kept")
     new = Element("create", "item", "i", "", None, {"id": "i", "name": "x"})
     expect(_content(new, odd_world().contract), '["item",{"id":null,"made":null,"name":"x"}]')
+    ends: dict[bool, list[tuple[str | None, str | None]]] = {True: [("completed", None),
+        ("turn_limit", None), ("budget_limit", None), ("error", "agent")], False: [
+        ("interrupted", None), ("error", "world"), ("error", "provider"), ("error", "harness"),
+        (None, None)]}
+    for (outcome, owner), counted in grouped(ends):
+        ended = dataclasses.replace(judged, outcome=outcome, owner=owner)
+        line = encode(ended.as_json())
+        sums = Tally(1, [line]).summary
+        expect((ended.counted, sums["graded"], sums["excluded"]),
+            (counted, int(counted), int(not counted)), f"in the rate: {outcome} of {owner}")
+    expect(dataclasses.replace(judged, evidence=UNGRADED).counted, False, "not verified")
+    wrote = graded(odd_task(f'[[criteria]]\nid = "c"\n{_SET}\n'),
+        "set_item(id='plain', qty=4)\nsay('I cannot do that.')")
+    idle = graded(odd_task(f'[[criteria]]\nid = "c"\n{_SET}\n'), "say('We cannot do that.')")
+    expect((wrote.verdict, idle.verdict), ("failed", "refused_wrongly"), "who wrote refuses not")
     fields = dict.fromkeys("zyxwvutsrqponmlkjihgfedcba", 1)
     expect(_difference("", fields, dict.fromkeys(fields, 2)), "a: recorded 1, replayed 2", "first")
     writes = [Write(entity, "k", {"name": old}, {"name": new})
