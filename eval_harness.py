@@ -7588,7 +7588,12 @@ def make_attempt(library: Library, cell: Cell, who: Identity) -> Made:
     """Make one scripted attempt in memory."""
     lines: list[str] = []
     began = wall_time()
-    outcome = attempt(spec_of(library, cell, who), lines.append)
+    spec = spec_of(library, cell, who)
+    outcome = attempt(spec, lines.append)
+    if outcome == "interrupted":  # in the middle of a line, maybe: then it is made again
+        record = read_journal("", "".join(lines).encode("ascii"))[0].get(who.name)
+        if record is None or replay(record, spec.task, cell.limits, who):
+            raise KeyboardInterrupt
     context: dict[str, JSON] = {"attempt": who.name, "began": began, "ended": wall_time(),
         "host": platform.node(), "pid": os.getpid()}
     return Made(damaged(lines, cell.damage), outcome, context)
