@@ -9090,52 +9090,6 @@ def doctests() -> Iterator[str]:
         yield case.name
 
 
-@table_test(grouped({
-    "syntax": ["", "{", "nul", "[1,]", f'{"1" * 300}"{"1" * 500}"{"1" * 300}'],
-    "number": ["NaN", "[-Infinity]", "1e999"],
-    "depth": ["[" * 100_000, "[" * 65 + "]" * 65, '{"a":' * 65 + "1" + "}" * 65],
-    "digits": ["1" * 401, "[0." + "1" * 401 + "]", "1" * 5_000], "duplicate": ['{"a":1,"a":2}'],
-    "": ["[" * 64 + "]" * 64, "1" * 400, '"' + "[" * 500 + '"', '"' + "1" * 500 + '"', '"\\ud800"',
-         "[" * 63 + '["[{"]' + "]" * 63],
-}))
-def bad_json(text: str) -> Any:
-    """What may not come in, and by which name it is refused; what may stays as it is."""
-    try:
-        expect(encode(decode(text)), text)
-    except BadText as error:
-        return error.args[0]
-    return ""
-
-
-@test
-def typed_equality() -> Iterator[str]:
-    """No value equals another; each equals itself; the order is total."""
-    twins: tuple[Any, ...] = (1, 1.0, True, "1", 0, 0.0, -0.0, False, None, "", "null", MISSING,
-        "\u00e9", "e\u0301", [], {}, [None], [MISSING], "<absent>", [1], [1.0],
-        {"a": 1}, {"a": 2}, {"b": 1}, {"a": 1, "b": 1})
-    scope = Scope(names={"a": Shape(), "b": Shape()})
-    equal, unequal = compile_expression("a == b", scope), compile_expression("a != b", scope)
-    for index, first in enumerate(twins):
-        for other, second in enumerate(twins):
-            names = {"a": first, "b": second}
-            found = (same(first, second), equal.holds(names, None), unequal.holds(names, None))
-            expect(found, (index == other, index == other, index != other), f"{names}")
-        yield shown(first)
-
-    class Other(Missing):
-        _one = None
-
-    one = Other()
-    expect((Missing() is MISSING, Other() is one, type(one)), (True, True, Other))
-    expect(repr(MISSING), "MISSING")
-    expect(MISSING.__reduce__(), (Missing, ()), "copies and pickles are the one")
-    ordered = [False, True, 0, -0.0, 0.0, 1, 1.0, "", "1", "<absent>", "e\u0301", "null", "\u00e9",
-               [1.0], [1], [], [None], {}, None, MISSING]
-    shuffled = sorted(ordered, key=lambda value: digest(repr(value)))
-    for given in (shuffled, ordered[::-1]):
-        expect([repr(v) for v in sorted(given, key=order_key)], [repr(v) for v in ordered])
-
-
 # ---- worlds ----------------------------------------------------------------
 
 
@@ -9147,20 +9101,6 @@ def typed_equality() -> Iterator[str]:
 
 # ---- record and replay -----------------------------------------------------
 
-EDIT_TASK = (PLAIN_3 + criterion('read_all = "item where name == \'caf\\u00e9\'"', "read")
-    + '[[user]]\non = "end"\nreply = "And the notes?"\n')
-EDIT_SCRIPT = (
-    "first(each(list_items, name='caf\u00e9'))\npage(list_items, price=1.0)\nget_item(id='zz')\n"
-    "set_item(id='plain', qty=3)\nmove(source='plain', dest='..', n=2)\nsay('Half.')\nlisten()\n"
-    "make_note(item='plain', body='e\u0301', kind='1')\n"
-    "finish(status='done', summary='All.', changed=['plain'])\n")
-OWN_WORDS = {("text",), ("arguments",)}  # of an agent's message or call: its own choice
-
-
-@functools.lru_cache(maxsize=1)
-def edit_record() -> Record:
-    """The record that edits start from."""
-    return run_script(odd_task(EDIT_TASK), EDIT_SCRIPT)
 
 
 def edit_line(event: Mapping[str, Any]) -> str:
@@ -9169,56 +9109,6 @@ def edit_line(event: Mapping[str, Any]) -> str:
         return encode(event) + "\n"
     rest = {key: value for key, value in event.items() if key != "schema"}
     return f'{{"schema":{encode(event["schema"])},{encode(rest)[1:]}\n'
-
-
-def with_event(record: Record, place: int, event: Mapping[str, Any]) -> list[str]:
-    """The lines of a record with another event in one place."""
-    return [edit_line(event) if i == place else line for i, line in enumerate(record.lines)]
-
-
-def reseal(lines: Sequence[str]) -> list[str]:
-    """The same lines with a digest that matches them, where they end with one."""
-    if not lines or '"sha256":"' not in lines[-1]:
-        return list(lines)
-    head, mark, _ = lines[-1].rpartition('"sha256":"')
-    found = digest("".join([*lines[:-1], head, mark]))
-    return [*lines[:-1], f'{head}{mark}{found}"}}\n']
-
-
-def read_back(lines: Sequence[str], name: str) -> Record:
-    """The record that these lines are of an attempt."""
-    return read_journal("x", "".join(lines).encode())[0][name]
-
-
-def reread(lines: Sequence[str]) -> list[str]:
-    """The problems that reading and replaying these lines as the attempt of edit_record shows."""
-    data = "".join(lines).encode("ascii", "backslashreplace")
-    records, problems = read_journal("edited", data)
-    task, name = odd_task(EDIT_TASK), edit_record().attempt
-    said = [*map(str, problems), *(f"stray {other}" for other in records if other != name)]
-    if name not in records:
-        return [*said, "no record"]
-    return said + replay(records[name], task, None, Identity(task.name, "script"))
-
-
-@test
-def edited_read_is_caught() -> Iterator[str]:
-    """An edited read result never turns a failing attempt into a pass: it does not replay, and the
-    grade is of what replays, not of what is written."""
-    text = 'expects = "no_change"\n' + criterion('read_all = "item where qty == 7"', "read")
-    task = odd_task(text)
-    record = run_script(task, "page(list_items, limit=1)\nsay('done')")
-    expect(grade(record, task).grade, "failed")
-    place = next(i for i, e in enumerate(record.events) if e["event"] == "call")
-    rows = {"item": sorted(row["id"] for row in ODD_ITEMS)}
-    sealed = reseal(with_event(record, place, {**record.events[place], "rows": rows}))
-    forged = read_back(sealed, record.attempt)
-    expect((grade(forged, task).evidence, grade(forged, task).grade), (UNGRADED, None))
-    seen: list[Replayer] = []
-    said = replay(forged, task, None, None, seen)
-    raised(HarnessError, evidence_of, forged, task)
-    expect((len(said), shown_by(seen[0]).calls[0].rows["item"]), (1, rows["item"][:1]), "replayed")
-    yield "edited"
 
 
 # ---- shipped worlds and tasks ----------------------------------------------

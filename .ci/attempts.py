@@ -4,23 +4,29 @@ The selftest loads this file where it lies beside the harness, and the tests see
 """
 
 import contextlib
+import functools
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from eval_harness import (
-    EDIT_SCRIPT,
-    EDIT_TASK,
+    ODD_ITEMS,
+    PLAIN_3,
+    UNGRADED,
     VERIFIED,
     AgentKind,
     Around,
     Attempt,
     Gateway,
+    HarnessError,
+    Identity,
     Limits,
     Observation,
+    Record,
     Refused,
+    Replayer,
     Script,
     Spec,
     World,
@@ -29,8 +35,9 @@ from eval_harness import (
     criterion,
     decode,
     digest,
-    edit_record,
+    edit_line,
     encode,
+    evidence_of,
     expect,
     fails,
     grade,
@@ -38,13 +45,85 @@ from eval_harness import (
     grouped,
     library,
     odd_task,
-    read_back,
+    raised,
+    read_journal,
     record_of,
+    replay,
     run_script,
+    shown_by,
     spec_for,
     table_test,
     test,
 )
+
+EDIT_TASK = (PLAIN_3 + criterion('read_all = "item where name == \'caf\\u00e9\'"', "read")
+    + '[[user]]\non = "end"\nreply = "And the notes?"\n')
+
+
+EDIT_SCRIPT = (
+    "first(each(list_items, name='caf\u00e9'))\npage(list_items, price=1.0)\nget_item(id='zz')\n"
+    "set_item(id='plain', qty=3)\nmove(source='plain', dest='..', n=2)\nsay('Half.')\nlisten()\n"
+    "make_note(item='plain', body='e\u0301', kind='1')\n"
+    "finish(status='done', summary='All.', changed=['plain'])\n")
+
+
+OWN_WORDS = {("text",), ("arguments",)}  # of an agent's message or call: its own choice
+
+
+@functools.lru_cache(maxsize=1)
+def edit_record() -> Record:
+    """The record that edits start from."""
+    return run_script(odd_task(EDIT_TASK), EDIT_SCRIPT)
+
+
+def with_event(record: Record, place: int, event: Mapping[str, Any]) -> list[str]:
+    """The lines of a record with another event in one place."""
+    return [edit_line(event) if i == place else line for i, line in enumerate(record.lines)]
+
+
+def reseal(lines: Sequence[str]) -> list[str]:
+    """The same lines with a digest that matches them, where they end with one."""
+    if not lines or '"sha256":"' not in lines[-1]:
+        return list(lines)
+    head, mark, _ = lines[-1].rpartition('"sha256":"')
+    found = digest("".join([*lines[:-1], head, mark]))
+    return [*lines[:-1], f'{head}{mark}{found}"}}\n']
+
+
+def read_back(lines: Sequence[str], name: str) -> Record:
+    """The record that these lines are of an attempt."""
+    return read_journal("x", "".join(lines).encode())[0][name]
+
+
+def reread(lines: Sequence[str]) -> list[str]:
+    """The problems that reading and replaying these lines as the attempt of edit_record shows."""
+    data = "".join(lines).encode("ascii", "backslashreplace")
+    records, problems = read_journal("edited", data)
+    task, name = odd_task(EDIT_TASK), edit_record().attempt
+    said = [*map(str, problems), *(f"stray {other}" for other in records if other != name)]
+    if name not in records:
+        return [*said, "no record"]
+    return said + replay(records[name], task, None, Identity(task.name, "script"))
+
+
+@test
+def edited_read_is_caught() -> Iterator[str]:
+    """An edited read result never turns a failing attempt into a pass: it does not replay, and the
+    grade is of what replays, not of what is written."""
+    text = 'expects = "no_change"\n' + criterion('read_all = "item where qty == 7"', "read")
+    task = odd_task(text)
+    record = run_script(task, "page(list_items, limit=1)\nsay('done')")
+    expect(grade(record, task).grade, "failed")
+    place = next(i for i, e in enumerate(record.events) if e["event"] == "call")
+    rows = {"item": sorted(row["id"] for row in ODD_ITEMS)}
+    sealed = reseal(with_event(record, place, {**record.events[place], "rows": rows}))
+    forged = read_back(sealed, record.attempt)
+    expect((grade(forged, task).evidence, grade(forged, task).grade), (UNGRADED, None))
+    seen: list[Replayer] = []
+    said = replay(forged, task, None, None, seen)
+    raised(HarnessError, evidence_of, forged, task)
+    expect((len(said), shown_by(seen[0]).calls[0].rows["item"]), (1, rows["item"][:1]), "replayed")
+    yield "edited"
 
 
 def _world_digest(world: World) -> str:

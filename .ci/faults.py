@@ -8,12 +8,19 @@ import itertools
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from attempts import _world_digest
+from attempts import (
+    EDIT_SCRIPT,
+    EDIT_TASK,
+    _world_digest,
+    edit_record,
+    read_back,
+    reread,
+    reseal,
+    with_event,
+)
 
 from eval_harness import (
     DECLINED,
-    EDIT_SCRIPT,
-    EDIT_TASK,
     GOOD,
     GOOD_TASK,
     MAX_TEXT,
@@ -51,7 +58,6 @@ from eval_harness import (
     criterion,
     diff,
     edit_line,
-    edit_record,
     encode,
     expect,
     fails,
@@ -63,12 +69,9 @@ from eval_harness import (
     odd_world,
     parse_line,
     raised,
-    read_back,
     read_journal,
     record_of,
     replay,
-    reread,
-    reseal,
     rows_text,
     run_script,
     run_table,
@@ -77,7 +80,6 @@ from eval_harness import (
     table_test,
     test,
     unknown_figures,
-    with_event,
 )
 
 SCOPED = ODD_CONTRACT.replace("[entities.note]\n", "[entities.note]\nscope = { "

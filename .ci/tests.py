@@ -16,13 +16,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from attempts import (
+    EDIT_SCRIPT,
+    EDIT_TASK,
+    OWN_WORDS,
+    edit_record,
+    read_back,
+    reread,
+    reseal,
+    with_event,
+)
 from faults import odd_gateway
 
 from eval_harness import (
     ALL,
     DECLINED,
-    EDIT_SCRIPT,
-    EDIT_TASK,
     IMPLICIT,
     MAX_ROWS,
     MAX_TEXT,
@@ -30,11 +38,11 @@ from eval_harness import (
     NEUTRAL,
     ODD_CONTRACT,
     ODD_ITEMS,
-    OWN_WORDS,
     PLAIN,
     SCALED,
     UNGRADED,
     BadExpression,
+    BadText,
     CallView,
     Element,
     Entity,
@@ -45,11 +53,14 @@ from eval_harness import (
     HarnessError,
     Limits,
     Matcher,
+    Missing,
     Path_,
     Refused,
     Reply,
+    Scope,
     Session,
     Setting,
+    Shape,
     Slot,
     Tally,
     Transaction,
@@ -69,7 +80,6 @@ from eval_harness import (
     diff,
     digest,
     edit_line,
-    edit_record,
     encode,
     evidence_of,
     expect,
@@ -84,24 +94,22 @@ from eval_harness import (
     odd_files,
     odd_task,
     odd_world,
+    order_key,
     place_of,
     proofs,
     raised,
-    read_back,
     read_journal,
     replay,
-    reread,
-    reseal,
     rows_text,
     run_script,
     same,
     scale_world,
+    shown,
     succeeded,
     table_test,
     telling,
     test,
     verdict_from,
-    with_event,
 )
 
 _Q, _SP = 'q"uo\'te', " sp ace "
@@ -1004,3 +1012,49 @@ def forgery_of_words_is_beyond_replay() -> Iterator[str]:
     lines = with_event(record, place, {**record.events[place], "text": "Never said."})
     expect((len(reread(lines)), reread(reseal(lines))), (1, []), "the digest alone tells")
     yield "words"
+
+
+@table_test(grouped({
+    "syntax": ["", "{", "nul", "[1,]", f'{"1" * 300}"{"1" * 500}"{"1" * 300}'],
+    "number": ["NaN", "[-Infinity]", "1e999"],
+    "depth": ["[" * 100_000, "[" * 65 + "]" * 65, '{"a":' * 65 + "1" + "}" * 65],
+    "digits": ["1" * 401, "[0." + "1" * 401 + "]", "1" * 5_000], "duplicate": ['{"a":1,"a":2}'],
+    "": ["[" * 64 + "]" * 64, "1" * 400, '"' + "[" * 500 + '"', '"' + "1" * 500 + '"', '"\\ud800"',
+         "[" * 63 + '["[{"]' + "]" * 63],
+}))
+def bad_json(text: str) -> Any:
+    """What may not come in, and by which name it is refused; what may stays as it is."""
+    try:
+        expect(encode(decode(text)), text)
+    except BadText as error:
+        return error.args[0]
+    return ""
+
+
+@test
+def typed_equality() -> Iterator[str]:
+    """No value equals another; each equals itself; the order is total."""
+    twins: tuple[Any, ...] = (1, 1.0, True, "1", 0, 0.0, -0.0, False, None, "", "null", MISSING,
+        "\u00e9", "e\u0301", [], {}, [None], [MISSING], "<absent>", [1], [1.0],
+        {"a": 1}, {"a": 2}, {"b": 1}, {"a": 1, "b": 1})
+    scope = Scope(names={"a": Shape(), "b": Shape()})
+    equal, unequal = compile_expression("a == b", scope), compile_expression("a != b", scope)
+    for index, first in enumerate(twins):
+        for other, second in enumerate(twins):
+            names = {"a": first, "b": second}
+            found = (same(first, second), equal.holds(names, None), unequal.holds(names, None))
+            expect(found, (index == other, index == other, index != other), f"{names}")
+        yield shown(first)
+
+    class Other(Missing):
+        _one = None
+
+    one = Other()
+    expect((Missing() is MISSING, Other() is one, type(one)), (True, True, Other))
+    expect(repr(MISSING), "MISSING")
+    expect(MISSING.__reduce__(), (Missing, ()), "copies and pickles are the one")
+    ordered = [False, True, 0, -0.0, 0.0, 1, 1.0, "", "1", "<absent>", "e\u0301", "null", "\u00e9",
+               [1.0], [1], [], [None], {}, None, MISSING]
+    shuffled = sorted(ordered, key=lambda value: digest(repr(value)))
+    for given in (shuffled, ordered[::-1]):
+        expect([repr(v) for v in sorted(given, key=order_key)], [repr(v) for v in ordered])
