@@ -11,9 +11,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from eval_harness import (
+from odd import (
     ODD_ITEMS,
     PLAIN_3,
+    criterion,
+    fails,
+    graded,
+    grouped,
+    odd_task,
+    raised,
+    run_script,
+    table_test,
+)
+
+from eval_harness import (
     UNGRADED,
     VERIFIED,
     AgentKind,
@@ -32,27 +43,19 @@ from eval_harness import (
     World,
     _scripted,
     agents_for,
-    criterion,
     decode,
     digest,
     edit_line,
     encode,
     evidence_of,
     expect,
-    fails,
     grade,
-    graded,
-    grouped,
     library,
-    odd_task,
-    raised,
     read_journal,
     record_of,
     replay,
-    run_script,
     shown_by,
     spec_for,
-    table_test,
     test,
 )
 

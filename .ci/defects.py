@@ -22,6 +22,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from odd import (
+    odd_world,
+)
+
 import eval_harness
 from eval_harness import (
     BANNER,
@@ -33,7 +37,6 @@ from eval_harness import (
     digest,
     expect,
     library,
-    odd_world,
     test,
 )
 
@@ -53,7 +56,7 @@ AT_IMPORT = ("_pieces",)  # run before anything can be swapped: the doctests of 
 STEP_SECONDS, CHILD_BYTES, TO_CATCH, PER_STATEMENT = 3, 1 << 30, 0.95, 4
 PLANTED = (  # a name, the function, what stands in it once (as unparsed), what is put there
     ("replay skipped", "grade", "if problems:", "if False:"),
-    ("delta beyond A", "_judge", "not loose, reason", "True, reason"),
+    ("delta beyond A", "_judge", "not keys, reason", "True, reason"),
     ("untyped equality", "same", "kind is not type(b)", "a != b"),
     ("greedy slots", "Filling._fill", "home not in came", "not came"),
     ("reads alias the world", "run_get", "lambda: table.copy(row)", "lambda: row"),
