@@ -2586,10 +2586,16 @@ def build_world(files: Mapping[str, bytes], label: str,
 
 def load_world(folder: Path, label: str = "", code: bool = False) -> tuple[World, list[Problem]]:
     """Load the world in a folder and freeze it: later collections need not look at it."""
+    label, files = label or folder.as_posix(), folder_files(folder)
     try:
-        return build_world(folder_files(folder), label or folder.as_posix(), code)
+        world, problems = build_world(files, label, code)
     finally:
         gc.freeze()
+    if world.contract.world not in ("", folder.resolve().name):
+        lines = toml_lines(files["contract.toml"].decode())
+        problems.append(Problem(f"{label}/contract.toml", lines.get(("world",), 0), "world",
+            shown(world.contract.world), f"the folder's own name, {folder.resolve().name}"))
+    return world, problems
 
 
 # ============================================================================
@@ -4689,6 +4695,7 @@ class CriterionReader(SelectorReader):
             with self.collecting():
                 self._check_id(keys["id"], keys.get("id", "x"))
             found.append(self._read_set(keys, shared._replace(id=keys.get("id", ""))))
+            node.expect(keys.nodes("criteria"), "criteria of its own", None)
         return tuple(found) or (shared,)
 
     def _read_set(self, keys: Node, shared: Alternative) -> Alternative:
@@ -4875,7 +4882,12 @@ class CriterionReader(SelectorReader):
     def phrase(self, node: Node, value: Any) -> str:
         """The text of a value, to look for in an answer."""
         text = self.text(node, value, value)
-        demand(phrase_tokens(text), node, "a phrase that holds a letter or a digit", value)
+        demand(value is not None and phrase_tokens(text), node,
+            "a phrase that holds a letter or a digit", value)
+        source = node.value if type(node.value) is str else ""
+        call = re.fullmatch(r"([a-z_]\w*)(\(.*\)|[.\[].+)?", source)
+        named = call and (call[1] in self.names.shapes or (call[1] in FUNCTIONS and call[2]))
+        demand(not named, node, "a text to be said; an expression starts with =", source)
         return text
 
     def text(self, node: Node, value: Any, found: Any) -> str:
@@ -4929,6 +4941,7 @@ class TaskReader(CriterionReader):
         limits = Limits(**{"calls": max(Limits().calls, most.get("turns", 0)), **most})
         words = dict(self.gather([top["words"]] if "words" in top else [], self._limit))
         alternatives = self._read_alternatives(top)
+        self._check_used(top)
         if not self.findings.problems:
             self._check_required(top, alternatives)
         single = type(top["oracle"].value) is dict
@@ -4952,6 +4965,15 @@ class TaskReader(CriterionReader):
             words.get("words", WORDS), setting, alternatives, (*oracles, *right), tuple(mutants),
             tuple(waivers), tuple(self._written_out(instruction)),
             {part: digest(text) for part, text in parts.items()}, self.voids)
+
+    def _check_used(self, top: Node) -> None:
+        """An empty target must stand in another text, of those that see targets."""
+        seen = Counter(word for part in top.nodes() if part.name not in ("oracle", "mutants")
+            for node in texts_in(part) for word in re.findall(r"\w+", node.value))
+        for node in top.nodes("targets"):
+            own = re.findall(r"\w+", node.value) if type(node.value) is str else []
+            empty = self.names.values.get(node.name) == []
+            node.expect(not empty or seen[node.name] > own.count(node.name), _EMPTY)
 
     def _written_out(self, instruction: str) -> Iterator[Problem]:
         """Ids that stand in the task though the instruction does not name them."""
@@ -5059,6 +5081,9 @@ class TaskReader(CriterionReader):
         demand(searches, keys["tool"], "a search tool")
         hits = (hit.checked(_HIT_KEYS) for hit in keys.nodes("results"))
         found = [(self.value(hit["id"]), hit.get("score")) for hit in hits if len(hit.value) == 2]
+        for hit, (key, _) in zip(keys.nodes("results"), found, strict=False):
+            known = self.base.row(self.contract.tools[tool].entity, key)
+            demand(known, hit["id"], "the key of a row that is searched", key, "rows")
         return Fixed(tool, keys.get("query"), tuple(found))
 
     def _reply(self, node: Node) -> Reply:
@@ -5069,6 +5094,9 @@ class TaskReader(CriterionReader):
             "a text, other than the one that declines", text)
         if "confirms" in keys:
             test = self.call_test(keys["confirms"], names=("args",))
+            tool = self.contract.tools.get(test.tool)
+            demand(tool and tool.effect == "irreversible", keys["confirms"],
+                "an irreversible tool: no other waits for the user")
             return Reply("confirms", text, test.tool, test.where)
         demand("reply" in keys, node, "the keyword reply is missing", None)
         return Reply(keys.get("on"), self._interpolate(keys["reply"], text))
@@ -5080,7 +5108,10 @@ class TaskReader(CriterionReader):
                 return found[0][0]
             return self.text(node, self.evaluate(node, found[0][1:-1])[0], found[0])
 
-        return re.sub(r"\{\{|\}\}|\{[^{}]*\}", filled, source)
+        holes = r"\{\{|\}\}|\{[^{}]*\}"
+        lone = re.search("[{}]", re.sub(holes, "", source))
+        demand(not lone, node, "each { with its }; {{ and }} stand for themselves", source)
+        return re.sub(holes, filled, source)
 
     def _limit(self, node: Node) -> tuple[str, int]:
         value = self.value(node)
@@ -5108,11 +5139,14 @@ class TaskReader(CriterionReader):
             node.blame(error, source, whole)
             if error.message.startswith("unknown"):
                 self.findings.causes[self.findings.problems[-1]] = "names"
+            raise _Noted from None
         return Script(name, source, self.findings.line(node.path), answer)
 
     def _mutant(self, node: Node, kind: str, oracles: Sequence[Script]) -> Mutant:
         """A mutant, or an answer: an oracle with other last words."""
         keys = self.whole(node, _MUTANT_KEYS[kind])
+        if not oracles and "script" not in keys and ("oracle" in self.table or node.path[-1]):
+            raise _Noted  # the oracle has a fault of its own, or its lack is noted
         name, fails, tags = keys.get("id"), keys.get("fails", []), keys.get("tags", [])
         demand(name not in self.agents, keys["id"], "an id that no other agent of the task has")
         self._check_id(keys["id"], name)
@@ -5152,6 +5186,7 @@ def mutate_script(keys: Node, oracles: Sequence[Script]) -> str:
         demand(not derived, keys["script"], f"nothing beside it, not {', '.join(sorted(derived))}")
         return str(keys.get("script"))
     demand(derived, keys, "one of edit, drop, append, script", None)
+    demand(oracles, keys, "an [oracle], of which this is an edit", None)
     named = [script for script in oracles if script.id == keys.get("of", script.id)]
     demand(named, keys["of"], "the id of an oracle of this task")
     source = named[0].source
@@ -5254,6 +5289,11 @@ def _read_declines(reader: CriterionReader, node: Node, body: Node) -> Judge:
     return partial(judge_declines, also=tuple(itertools.chain(*also)), turn=_turn(reader, body))
 
 
+def _read_review(reader: CriterionReader, node: Node, _: Node) -> Judge:
+    demand(node.value.strip(), node, "a question for a person")
+    return partial(judge_review, question=node.value)
+
+
 def _read_chooses(reader: CriterionReader, node: Node, body: Node) -> Judge:
     right = set(node.value) == {"from", "answer"} and type(node["from"].value) in (list, str)
     demand(right, node, '{ from = [...], answer = "..." }')
@@ -5293,7 +5333,7 @@ JUDGED_KINDS: dict[str, Callable[[CriterionReader, Node, Node], Judge]] = {
     "declines": _read_declines,
     "honest": lambda r, node, _: judge_honest,
     "reports_done": lambda r, node, _: judge_reports_done,
-    "review": lambda r, node, _: partial(judge_review, question=node.value),
+    "review": _read_review,
 }
 
 
@@ -6562,14 +6602,25 @@ def faults_of(verdict: Verdict, task: Task, mutant: Mutant | None) -> Iterator[s
             yield f"{name} {getattr(verdict, name)}, expected {expected}"
 
 
+def _misspelt(record: Record) -> Iterator[str]:
+    """Calls that no tool could take: what an author most often has to mend."""
+    for event in record.events:
+        said = event["observation"] if event["event"] == "call" else {}
+        if said.get("code") in ("malformed", "unknown_tool", "invalid_arguments"):
+            yield (f"call {event['seq']}, {event['tool']}, was refused: "
+                f"{said['code']}, {said['message']}: {said['evidence']}")
+
+
 def prove(task: Task, agent: AgentKind) -> Proof:
     """Run one oracle or mutant in memory, grade its record, compare with the prediction."""
     lines: list[str] = []
     making = Attempt(spec_for(task, agent), lines.append)
     making.run()
     records = read_journal("memory", "".join(lines).encode("ascii"))[0]
-    verdict = grade(records[making.spec.identity.name], task)
+    record = records[making.spec.identity.name]
+    verdict = grade(record, task)
     faults = tuple(faults_of(verdict, task, agent.expected))
+    faults += tuple(_misspelt(record))[:1] if faults else ()
     if making.fault:
         faults = tuple(f"{fault}: {printable(str(making.fault))}"
             if fault.startswith("outcome") else fault for fault in faults)
@@ -7237,10 +7288,6 @@ def load_library(root: Path, label: str = "", scripts: bool = True, code: bool =
             problems.append(Problem(labels[0], 0, "world", "", str(error)))
             continue
         problems += more
-        if world.contract.world != folder.name:
-            lines = toml_lines(read[f"seeds/{folder.name}/contract.toml"].decode())
-            problems.append(Problem(f"{labels[0]}/contract.toml", lines.get(("world",), 0),
-                "world", shown(world.contract.world), f"the folder's own name, {folder.name}"))
         worlds[folder.name] = world
         tasks.update({task.name: task for task in found})
         files.update(read)
@@ -9578,6 +9625,8 @@ def _worlds_to_check(options: argparse.Namespace) -> tuple[list[World], list[Tas
     tasks = []
     problems: list[Problem] = []
     for text in options.paths:
+        if not text.strip():
+            raise HarnessError("--task: a world or task, by name or path, was expected")
         try:
             world, more = _check_path(Path(text), text, options)
             worlds += world

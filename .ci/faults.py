@@ -64,6 +64,7 @@ from eval_harness import (
     World,
     WorldError,
     _confirmed,
+    agents_for,
     asserted,
     build_tasks,
     build_world,
@@ -74,6 +75,7 @@ from eval_harness import (
     expect,
     known_figures,
     parse_line,
+    prove,
     read_journal,
     record_of,
     replay,
@@ -188,6 +190,19 @@ def row_faults(old: str, new: str, said: str) -> str:
     ("called = 'get_itm'", "a tool (did you mean get_item?)"),
     ("called_before = ['get_item']", "a pair"), ("must_say = []", "at least one phrase"),
     ("not_called = 'get_item where argz.id == 1'", "unknown name argz"),
+    ("review = ' '", "a question for a person"), ("must_say = ['=None']", "a letter or a digit"),
+    ("must_say = ['len(x)']", "an expression starts with ="),
+    (criterion(GOOD) + "[targets]\nx = \"one item where id == 'plain'\"\n"
+        + criterion("must_say = 'x.name'", "d"), "an expression starts with ="),
+    (criterion(GOOD) + "[[alternatives]]\nid = 'a'\n", "criteria of its own"),
+    (criterion(GOOD) + "[targets]\nx = 'item where qty == 99'\ny = 'item where qty == 1'\n",
+        "targets.x: found \"item where qty == 99\": an empty target set"),
+    (criterion(GOOD) + "[[user]]\nconfirms = 'make_note'\n", "an irreversible tool"),
+    (criterion(GOOD) + "[[user]]\non = 'end'\nreply = 'Of {actor.id'\n", "each { with its }"),
+    (criterion(GOOD) + "[[fixtures.search]]\ntool = 'find_items'\n"
+        "results = [{ id = 'zz', score = 1 }]", "the key of a row that is searched"),
+    (criterion(GOOD) + '[[mutants]]\nid = "m"\nappend = "pass"\nfails = ["c"]',
+        "an [oracle], of which this is an edit"),
     ("must_say = ['a']\nturn = 2", "1 to 1: the user speaks so often"),
     ("numbers_from = { only = ['1'], also = ['2'] }", "{ only = [...] }"),
     ("must_say = ['a']\nturn = 0", "1 to 1"), ("honest = 1", "true or false"),
@@ -573,3 +588,20 @@ def foreign_records() -> Iterator[str]:
         ["f:2: line: is no line of evidence (up to line 3)", "f:5: line: is no line of evidence",
          "f:7: line: is no line of evidence", "f:8: line: is torn: it has no line end"])
     expect((clip("x" * MAX_TEXT), type(clip("x" * MAX_TEXT + "x"))), ("x" * MAX_TEXT, dict))
+
+
+@test
+def one_line_for_one_fault() -> Iterator[str]:
+    """What is wrong with an oracle is said once, however many mutants are edits of it; a call that
+    no tool could take is named."""
+    mutants = "".join(f'[[mutants]]\nid = "m{n}"\nappend = "pass"\nfails = ["c"]\n'
+        for n in range(3))
+    for oracle, least in (("if :", "oracle.script"), ("", "mutants[0]")):
+        text = criterion(GOOD) + (f'[oracle]\nscript = "{oracle}"\n' if oracle else "") + mutants
+        found = raised(InvalidInput, odd_task, text).problems
+        expect([p.place.split(",")[0] for p in found], [least])
+        yield least
+    task = odd_task(criterion(GOOD) + "[oracle]\nscript = \"set_item(id='plain', qtty=1)\"\n")
+    said = prove(task, agents_for("oracle", task)[0]).faults
+    expect(said[-1], "call 1, set_item, was refused: invalid_arguments, unknown argument: qtty")
+    yield "call"
