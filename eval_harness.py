@@ -7484,8 +7484,10 @@ def damaged(lines: Sequence[str], damage: str) -> str:
 
 def revision_of(library: Library, plan: Plan, settings: Settings) -> dict[str, JSON]:
     """What is pinned, each component under its name."""
-    tasks = sorted({cell.task for cell in plan.cells})
-    worlds = {name: library.worlds[name] for name in sorted({t.split("/")[0] for t in tasks})}
+    asked = {cell.task for cell in plan.cells}  # which may have gone
+    tasks = sorted(asked & library.tasks.keys())
+    worlds = {name: library.worlds[name]
+        for name in sorted({task.split("/")[0] for task in asked} & library.worlds.keys())}
     return {
         "agent": {"names": list(settings.agents), "version": settings.version},
         "build": digest(read_bytes(Path(__file__).resolve())),
@@ -7511,8 +7513,9 @@ def departures(old: Any, new: Any, path: str = "") -> Iterator[str]:
             below = f"{path}.{name}" if path else name
             yield from departures(old.get(name, MISSING), new.get(name, MISSING), below)
     elif not same(old, new):
-        said = [f"{value[:12]}..." if type(value) is str and len(value) == 64 else shown(value)
-            for value in (old, new)]
+        said = [f"{value[:12]}..." if type(value) is str and len(value) == 64
+            else "there" if type(value) is dict else "nothing" if value is MISSING
+            else shown(value) for value in (old, new)]
         yield f"{path}: {said[0]} -> {said[1]}"
 
 
@@ -7557,32 +7560,34 @@ def write_folder(folder: Path, files: Mapping[str, bytes | Path]) -> None:
     target = folder.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise HarnessError(f"{printable(str(folder))}: is there already: a new folder was expected")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".scale-", dir=target.parent) as near:
+    with writing(f"{printable(str(folder))}:"), contextlib.ExitStack() as held:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        near = held.enter_context(tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent))
         for name, data in files.items():
-            if isinstance(data, Path):
-                with writing(f"{printable(str(folder / name))}:"):
-                    shutil.copyfile(data, Path(near, "new", name))
-            else:
-                write_file(Path(near, "new", name), data)
+            path = Path(near, "new", name)
+            with writing(f"{printable(str(folder / name))}:"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(data, path) if isinstance(data, Path) else path.write_bytes(data)
         Path(near, "new").replace(target)
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a run's directory for writing. The system lets go of the lock of a dead process, so a
-    crash blocks nobody. Raises HarnessError that names the holder."""
+def locked(folder: Path, mode: str = "a+") -> Iterator[None]:
+    """Hold a run's directory for writing; with mode "r" only see to it that nobody else does. The
+    system lets go of the lock of a dead process, so a crash blocks nobody. Raises HarnessError
+    that names the holder."""
     with writing(f"{printable(str(folder))}:"):
-        file = open(folder / "lock", "a+", encoding="ascii")  # noqa: SIM115
+        file = open(folder / "lock", mode, encoding="ascii")  # noqa: SIM115
     with file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which no forked worker inherits
+        try:  # which no forked worker inherits
+            fcntl.lockf(file, (fcntl.LOCK_SH if mode == "r" else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
             raise fault_of(folder, f"is in use by {printable(file.read().strip())}") from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()}, started {wall_time()}\n")
-        file.flush()
+        if mode != "r":
+            file.truncate(0)
+            file.write(f"process {os.getpid()}, started {wall_time()}\n")
+            file.flush()
         yield
 
 
@@ -7641,16 +7646,15 @@ def archive(inputs: Path, runs: Path, name: str, data: bytes) -> None:
     stored = runs / ".store" / sha
     if len(data) < STORED_BYTES or runs.name != "runs":
         return write_file(path, data)
-    with writing(f"{printable(str(path))}:"):
+    try:
         if not stored.is_file() or digest(read_bytes(stored)) != sha:
             near = stored.with_name(f"{sha}.{os.getpid()}")
             write_file(near, data)
             near.chmod(0o444)
             near.replace(stored)
         path.parent.mkdir(parents=True, exist_ok=True)
-    try:
         path.hardlink_to(stored)
-    except OSError:  # another file system, or one without links
+    except (OSError, HarnessError):  # no store can be had, or no links into it
         write_file(path, data)
     return None
 
@@ -7668,9 +7672,7 @@ def start_run(folder: Path, library: Library, plan: Plan, settings: Settings,
         shard: Shard = (1, 1)) -> None:
     """Pin and archive everything before the first attempt; what a kill left of that is made anew:
     as long as `.new` is there, nothing was run."""
-    fresh, there = folder / ".new", {path.name for path in folder.iterdir()} - {"lock"}
-    if there - {".new", "inputs"} or there == {"inputs"}:
-        raise fault_of(folder, "not empty: a run needs a directory of its own")
+    fresh = folder / ".new"
     for path in (folder / "inputs", fresh):
         shutil.rmtree(path, ignore_errors=True)
     worlds = {cell.task.split("/")[0] for cell in plan.cells}
@@ -7693,6 +7695,15 @@ def start_run(folder: Path, library: Library, plan: Plan, settings: Settings,
         for name in ("inputs", "run.json"):
             (fresh / name).rename(folder / name)
         fresh.rmdir()
+
+
+def make_room(folder: Path) -> None:
+    """Make a run's directory; raises HarnessError where it holds anything but a run."""
+    with writing(f"{printable(str(folder))}:"):
+        folder.mkdir(parents=True, exist_ok=True)
+        there = {path.name for path in folder.iterdir()} - {"lock"}
+    if "run.json" not in there and (there - {".new", "inputs"} or there == {"inputs"}):
+        raise fault_of(folder, "not empty: a run needs a directory of its own")
 
 
 def require_same(folder: Path, pinned: JSON, asked: JSON) -> None:
@@ -7832,9 +7843,32 @@ _IN_WORKER = Interrupts()
 _KEPT: list[Any] = []  # in a worker that was forked: the library and plan that its parent has
 
 
-# Any executor can call `eval`: it imports this file by its folder, whatever `__main__` is there.
-_REMOTE = ("[p for p in [__import__('sys').path] if folder in p or not p.insert(0, folder)]"
-    " and __import__('eval_harness').work(*given)")
+# Any executor can call `eval`, and send plain values: this file is loaded by its place, under a
+# name that no other module has, whatever `__main__`, the folder or the search path are there.
+_REMOTE = """
+import importlib.machinery, importlib.util, sys, threading
+with vars(sys).setdefault("_eval_harness_loads", threading.RLock()):
+    module = sys.modules.get(name)
+    if module is None:
+        loader = importlib.machinery.SourceFileLoader(name, file)
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+        sys.modules[name] = module
+        try:
+            loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+found = [tuple(made) for made in module.work(*given)]
+"""
+
+
+def _remote(pool: Executor, given: tuple[Any, ...], group: Sequence[Job]) -> Future[Any]:
+    """Attempts as work of an executor that is not ours."""
+    file, plain = str(Path(__file__).resolve()), [(cell, tuple(who)) for cell, who in group]
+    name = f"eval_harness_{digest(file + given[2])[:16]}"
+    sys.modules.setdefault(name, sys.modules[__name__])  # here it is this very module
+    return pool.submit(eval, "exec(source) or found", {"source": _REMOTE, "name": name,
+        "file": file, "given": (*given, plain)})
 
 
 def buried(library: Library, cell: Cell, who: Identity) -> Made:
@@ -7867,14 +7901,14 @@ def _pool(pace: Pace, stop: Interrupts, library: Library) -> Executor:
         return _own_pool(pace.jobs, stop, library)
     try:
         pool = pace.executor()
-    except Exception as error:  # anybody's code
+    except (Exception, SystemExit) as error:  # anybody's code
         raise _failed("--executor: its factory", error) from error
     if not hasattr(pool, "submit") or not hasattr(pool, "__exit__"):
         raise HarnessError(f"--executor: found {shown(type(pool).__name__)}: a pool was expected")
     return pool
 
 
-def _failed(what: str, error: Exception) -> HarnessError:
+def _failed(what: str, error: BaseException) -> HarnessError:
     return HarnessError(f"{what} failed: {type(error).__name__}: {printable(str(error))[:300]}")
 
 
@@ -7913,12 +7947,14 @@ def spread(folder: Path, library: Library, jobs: Iterator[Job], count: int, pace
         0.0 if pace.executor else pace.seconds or LONGEST)
     waiting: dict[Future[Any], Sequence[Job]] = {}
     with _pool(pace, stop, library) as pool:
+        if pace.executor:
+            _try_out(pool, given)
         while True:
             group = () if stop.asked or broken else tuple(itertools.islice(jobs, size))
             if group:
                 try:
-                    future = (pool.submit(eval, _REMOTE, {"folder": str(HERE), "given": (*given,
-                        group)}) if pace.executor else pool.submit(work, *given, group))
+                    future = (_remote(pool, given, group) if pace.executor
+                        else pool.submit(work, *given, group))
                     waiting[future] = group
                 except BrokenExecutor:
                     broken = True
@@ -7932,6 +7968,17 @@ def spread(folder: Path, library: Library, jobs: Iterator[Job], count: int, pace
                     future.cancel()
             if not group:
                 return
+
+
+def _try_out(pool: Executor, given: tuple[Any, ...]) -> None:
+    """Raise HarnessError where the workers can't make even no attempt at all: what breaks them then
+    is no attempt's fault."""
+    try:
+        _remote(pool, given, ()).result()
+    except HarnessError:
+        raise
+    except Exception as error:
+        raise _failed("--executor: its worker", error) from error
 
 
 def _given_back(future: Future[Any]) -> list[Made] | None:
@@ -8308,6 +8355,9 @@ def merge_runs(out: Path, folders: Sequence[Path]) -> None:
     """Put the shards of one run together; refuses other revisions, overlaps and gaps, by name."""
     first = read_run(folders[0])
     homes: dict[int, Path] = {}
+    for folder in folders:
+        if out.resolve().is_relative_to(folder.resolve()):
+            raise fault_of(out, f"lies inside {printable(str(folder))}, which is to be merged")
     for folder, document in zip(folders, map(read_run, folders), strict=True):
         require_same(folder, first["revision"], document["revision"])
         which, of = shard_of(document)
@@ -8579,9 +8629,15 @@ def summary_lines(tally: Tally, origins: Sequence[str]) -> list[str]:
     return [*lines, origin_line(origins)] if origins else lines
 
 
+def pasted(path: str | Path) -> str:
+    """A path for a shell: quoted, and never taken for an option."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
 def next_command(tally: Tally, first: str, directory: str = "") -> str:
     """The one next command to try."""
-    where = f" --run-dir {shlex.quote(directory)}" if directory else ""
+    where = f" --run-dir {pasted(directory)}" if directory else ""
     return printable("next: python eval_harness.py explain "
         f"{shlex.quote(tally.first_failed or first)}{where}")
 
@@ -9376,8 +9432,7 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
         folder = Path(options.run_dir) if options.run_dir else new_run_dir(_root(options) / "runs")
     if not len(plan):
         raise HarnessError("nothing to run: the tasks chosen have no such agent")
-    with writing(f"{printable(str(folder))}:"):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_room(folder)
     with locked(folder):
         shard = _shard(options.shard)
         pin(folder, library, plan, settings, shard)
@@ -9392,7 +9447,7 @@ def command_run(options: argparse.Namespace, out: Output) -> int:
                 result = grade_run(folder, options.allow_world_code, _jobs(options, len(todo)),
                     Progress("graded"))
         if result is None:  # in bounded time: what is recorded is graded by `verify`
-            following = f"python eval_harness.py run --resume {shlex.quote(str(folder))}"
+            following = f"python eval_harness.py run --resume {pasted(folder)}"
             out.message(printable(f"interrupted; to go on: {following}"))
             return Exit.INTERRUPTED
         write_lines(folder / "grades.jsonl", result.grades())
@@ -9452,13 +9507,17 @@ def _settings(options: argparse.Namespace) -> Settings:
 def _shard(text: str) -> Shard:
     found = re.fullmatch(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})", text)
     if not found or int(found[1]) > int(found[2]):
-        raise HarnessError(f"--shard {shown(text)}: I/N with 1 <= I <= N was expected")
+        raise HarnessError(f"--shard {shown(text)}: I/N with 1 <= I <= N <= 99999 was expected")
     return int(found[1]), int(found[2])
 
 
 def command_merge(options: argparse.Namespace, out: Output) -> int:
     """merge: the shards of one run as one run."""
-    merge_runs(Path(options.out), [Path(folder) for folder in options.folders])
+    folders = [Path(folder) for folder in options.folders]
+    with contextlib.ExitStack() as held:
+        for folder in {folder.resolve() for folder in folders if (folder / "lock").is_file()}:
+            held.enter_context(locked(folder, "r"))
+        merge_runs(Path(options.out), folders)
     result = grade_run(Path(options.out), options.allow_world_code)
     write_lines(Path(options.out) / "grades.jsonl", result.grades())
     options.run_dir = options.out
@@ -9491,7 +9550,7 @@ def _executor(named: str | None) -> Callable[[], Executor] | None:
     sys.path.insert(0, os.getcwd())
     try:
         found: Callable[[], Executor] = getattr(importlib.import_module(module), factory)
-    except Exception as error:  # anybody's module
+    except (Exception, SystemExit) as error:  # anybody's module
         raise HarnessError(f"--executor {shown(named)}: module:factory was expected "
             f"({printable(str(error)) or type(error).__name__})") from None
     return found
@@ -9719,7 +9778,7 @@ def command_scale(options: argparse.Namespace, out: Output) -> int:
     name = world.contract.world
     write_folder(Path(options.out), {f"seeds/{name}/{n}": data for n, data in grown.files.items()}
         | {f"tasks/{name}/{n}": data for n, data in tasks.items()})
-    following = printable(f"python eval_harness.py check --root {shlex.quote(options.out)}")
+    following = printable(f"python eval_harness.py check --root {pasted(options.out)}")
     bad = build_tasks(grown.after, tasks, f"tasks/{name}", code)[1]
     notes = [f"{len(bad)} problems of tasks on it, first {bad[0]}"] if bad else []
     if options.json:
@@ -9870,8 +9929,8 @@ def run_command(options: argparse.Namespace, out: Output) -> int:
         _drop_stdout()
         return int(Exit.OK)
     except OSError as error:
-        name = f"{printable(str(error.filename))[:200]}: " if error.filename else ""
-        out.message(f"error: {name}{reason_of(error)}")
+        name = printable(str(error.filename or "standard output"))[:200]
+        out.message(f"error: {name}: {reason_of(error)}")
         _drop_stdout()
         return int(Exit.USAGE)
 

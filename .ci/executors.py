@@ -1,6 +1,8 @@
 """Executors for the checks of runs: each factory gives workers of another kind."""
 
-from concurrent.futures import Executor, ThreadPoolExecutor
+import multiprocessing
+import os
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 
 
 def dask() -> Executor:
@@ -23,3 +25,13 @@ def loky() -> Executor:
 def threads() -> Executor:
     """Threads of the run's own process."""
     return ThreadPoolExecutor(3)
+
+
+def spawned() -> Executor:
+    """Processes that begin with nothing of the run's own."""
+    return ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
+
+
+def dying() -> Executor:
+    """Processes that end at once."""
+    return ProcessPoolExecutor(2, initializer=os._exit, initargs=(1,))

@@ -179,6 +179,10 @@ def interrupted(folder: Path) -> Iterator[str]:
         said = process.communicate()[1]
         demand(process.returncode in (0, 130, -2) and said.count("\n") <= 1, f"anywhen: {said}")
     yield "anywhen"
+    for left in sorted(folder.glob("[ia]n*/run.json")):
+        found = json.loads(harness("verify", str(left.parent), "--json").stdout)["summary"]
+        demand(found["ungraded"] == 0, f"{left.parent.name}: what is left does not replay")
+        yield left.parent.name
 
 
 POISON = {
@@ -292,6 +296,23 @@ def spread(folder: Path) -> Iterator[str]:
         made = harness("run", *PLAN, *way, "--run-dir", str(target), cwd=ROOT / ".ci")
         demand(made.returncode == 0 and bytes_of(target) == right, f"{way}: {made.stderr[-400:]}")
         yield way[1]
+    (folder / "eval_harness.py").write_text("raise RuntimeError('another file of this name')\n")
+    shutil.copy(HARNESS, folder / "harness")  # its own name is nobody's business
+    for name in ("seeds", "tasks"):
+        (folder / name).symlink_to(ROOT / name)
+    for more, file in (((), HARNESS), (("-I",), HARNESS), (("-I",), str(folder / "harness"))):
+        target = folder / f"spawned{len(more)}{Path(file).name}"
+        made = subprocess.run([sys.executable, *more, file, "run", *PLAN, "--executor",
+            "executors:spawned" if not more else "concurrent.futures:ProcessPoolExecutor",
+            "--run-dir", str(target)], capture_output=True, text=True, check=False, cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT / ".ci")})
+        demand(made.returncode == 0 and bytes_of(target) == right, f"{file}: {made.stderr[-400:]}")
+        yield target.name
+    dies = harness("run", *PLAN, "--executor", "executors:dying", "--run-dir",
+        str(folder / "dying"), cwd=ROOT / ".ci")
+    demand(dies.returncode == 2 and "--executor: its worker failed: Broken" in dies.stderr
+        and "Traceback" not in dies.stderr, f"workers that die: {dies.stderr}")
+    yield "workers that die"
     import eval_harness
 
     eval_harness.GRACE = 0.05  # workers that are told to stop by mistake are gone at once
@@ -327,6 +348,17 @@ def refused(folder: Path) -> Iterator[str]:
         path.write_text(text, "utf-8")
         demand(said.returncode == 2 and f"{component}: " in said.stderr, f"{component}: {said}")
         yield component
+    shutil.move(task, folder / "task.toml")
+    gone = subprocess.run([sys.executable, str(root / "eval_harness.py"), "run", "--resume",
+        str(folder / "pinned")], capture_output=True, text=True, check=False)
+    shutil.move(folder / "task.toml", task)
+    demand("tasks.store/refund-mug: there -> nothing" in gone.stderr, gone.stderr)
+    yield "a task that has gone"
+    (folder / "full").mkdir()
+    (folder / "full" / "letter.txt").write_text("dear")
+    full = harness("run", "--run-dir", str(folder / "full"))
+    demand("not empty" in full.stderr and len([*(folder / "full").iterdir()]) == 1, full.stderr)
+    yield "a folder of somebody else's"
     for component, more in (("limits.turns: 40 -> 60", ("--turns", "60")),
             ("samples: 1 -> 2", ("--samples", "2")), ("seed: 0 -> 1", ("--seed", "1")),
             ("temperature: null -> 0.5", ("--temperature", "0.5")),
@@ -352,6 +384,8 @@ def locked(folder: Path) -> Iterator[str]:
     time.sleep(3)
     second = harness(*arguments[2:])
     demand(second.returncode == 2 and f"process {first.pid}, started" in second.stderr, "refused")
+    merged = harness("merge", str(folder / "early"), str(target))
+    demand(merged.returncode == 2 and "is in use by" in merged.stderr, "merged while it is written")
     reading = harness("verify", str(target))
     demand(reading.returncode in (0, 1) and "passed" in reading.stdout, f"reading: {reading}"[:600])
     first.kill()
