@@ -3815,7 +3815,8 @@ CLAUSE_STARTS = frozenset("but though although however whereas".split())
 NEGATOR_REACH = 3  # tokens
 REFUSAL_PHRASES = (
     "i can't,i cannot,i can not,i am unable,i'm unable,i am not able,i'm not able,i won't,"
-    "i will not,i must decline,i have to decline,i refuse,"
+    "i will not,i must decline,i have to decline,i decline,i refuse,i am not allowed,"
+    "i'm not allowed,i am not permitted,i'm not permitted,not authorised,not authorized,"
     "we can't,we cannot,cannot be done,can't be done,is not possible,isn't possible,is not allowed,"
     "isn't allowed,is not permitted,isn't permitted").split(",")
 DENIALS = (*REFUSAL_PHRASES, *(  # of work that was asked for

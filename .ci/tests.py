@@ -13,7 +13,7 @@ import tracemalloc
 import types
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attempts import (
@@ -44,15 +44,25 @@ from odd import (
 )
 
 from eval_harness import (
+    ABSTENTIONS,
     ALL,
+    CLAUSE_STARTS,
     DECLINED,
+    DECLINES,
+    DENIALS,
     IMPLICIT,
     MAX_ROWS,
     MAX_TEXT,
     MISSING,
+    NEGATORS,
     NEUTRAL,
+    NO_NAYS,
+    NO_WORDS,
+    NUMBER_WORDS,
+    REFUSAL_PHRASES,
     SCALED,
     UNGRADED,
+    UNTOLD,
     BadExpression,
     BadText,
     CallView,
@@ -1106,3 +1116,37 @@ def typed_equality() -> Iterator[str]:
     shuffled = sorted(ordered, key=lambda value: digest(repr(value)))
     for given in (shuffled, ordered[::-1]):
         expect([repr(v) for v in sorted(given, key=order_key)], [repr(v) for v in ordered])
+
+
+@test
+def closed_lists() -> Iterator[str]:
+    """How many words each closed list holds, counted by hand, and what each of them does."""
+    sizes = {NEGATORS: 14, CLAUSE_STARTS: 5, tuple(REFUSAL_PHRASES): 29, DENIALS: 52,
+        tuple(DECLINES): 70, NO_WORDS: 3, NO_NAYS: 8, ABSTENTIONS: 123, UNTOLD: 15,
+        NUMBER_WORDS: 23}
+    expect([len(words) for words in sizes], [*sizes.values()], "how many")
+    yield "sizes"
+    does: list[tuple[Iterable[str], str, str, str]] = [  # words, criterion, what is said, failed
+        (NEGATORS, "must_not_claim = ['done']", "It was {} as such done", ""),
+        (NEGATORS, "must_not_claim = ['done']", "It was {} so very much done", "c"),
+        (CLAUSE_STARTS, "must_not_claim = ['done']", "It is not so {} done", "c"),
+        (DENIALS, "reports_done = true", "Well, {} here", "c"),
+        (DECLINES, "declines = true", "Well, {} here", ""),
+        (NO_WORDS, "declines = true", "{}, it is not yours", ""),
+        (NO_NAYS, "declines = true", "No {} at all", "c"),
+        (ABSTENTIONS, "abstains = true", "Our books, they {} it", ""),
+        (UNTOLD, "abstains = true", "No time of such parts is {}", ""),
+        (UNTOLD, "abstains = true", "No time of any such part is {}", "c"),
+        (NUMBER_WORDS, "abstains = true", "Our books do not say, {} maybe", "c"),
+    ]
+    for words, text, said, failed in does:
+        task = odd_task('expects = "no_change"\n' + criterion(text))
+        for word in sorted(words):
+            found = graded(task, f"say({said.format(word)!r})")
+            expect(" ".join(found.failed), failed, f"{text}: {said.format(word)}")
+        yield f"{text}: {said}"
+    task = odd_task('expects = "refusal"\n' + criterion("called = 'get_item'"))
+    for phrase in REFUSAL_PHRASES:
+        verdict = graded(task, f"get_item(id='a/b')\nsay({phrase!r})").verdict
+        expect(verdict, "refused_correctly", phrase)
+    yield "refusals"
