@@ -3595,8 +3595,7 @@ class Evidence:
         EVERY: all that it said, its questions too."""
         if turn == EVERY:
             return "\n".join([*self.messages, *self.asked])
-        at = turn if turn == LAST else turn - 1
-        return self.messages[at] if at < len(self.messages) and self.messages else ""
+        return "".join(self.messages[-1:] if turn == LAST else self.messages[turn - 1 : turn])
 
     @property
     def claim(self) -> JSON:
@@ -4211,7 +4210,7 @@ def judge_numbers_from(evidence: Evidence, also: Sequence[str], only: bool, turn
     read = [*_sources(evidence.calls)]
     known = known_figures([*evidence.heard, *also, *(() if only else read)])
     known.update(part for text in read for word in figures(text) if not _NUMBER.fullmatch(word)
-        for part in (word, *_DATE.findall(word)[:1]))
+        for part in (word, *_DATE.findall(word)))
     invented = unknown_figures(evidence.said(turn), known)
     reason = f"{len(invented)} figures come from nowhere"
     return Finding(not invented, reason + (f": {invented[0]}" if invented else ""), invented)
@@ -8916,13 +8915,18 @@ def growth_lines(growth: Mapping[str, Any]) -> Iterator[str]:
 
 def reference_data(world: World) -> frozenset[str]:
     """The entities that stay: referred to, at most a tenth of the rows, referring to such alone;
-    not the actors, where each sees their own rows only: such a world grows by actors."""
+    not the actors, where each sees their own rows only: such a world grows by actors. Where no
+    other entity refers to another, actors alone stay: rows about one thing come to be about one
+    each, and not many more about the same."""
     contract, total = world.contract, sum(len(t.rows) for t in world.tables.values())
     refs = {name: {field.ref for field in entity.fields.values() if field.ref} - {name}
         for name, entity in contract.entities.items()}
     kept = {n for n in set().union(*refs.values()) if len(world.tables[n].rows) * 10 <= total}
     if any(e.scope and e.scope.all_when is None for e in contract.entities.values()):
         kept.discard(contract.actor)
+    facts = refs.keys() - kept
+    if not any(refs[name] & facts for name in facts):
+        kept &= {contract.actor}
     while loose := {name for name in kept if refs[name] - kept}:
         kept -= loose
     return frozenset(kept)

@@ -25,11 +25,13 @@ from odd import (
 )
 
 from eval_harness import (
+    MAX_TEXT,
     UNGRADED,
     VERIFIED,
     AgentKind,
     Around,
     Attempt,
+    Ended,
     Gateway,
     HarnessError,
     Identity,
@@ -39,6 +41,7 @@ from eval_harness import (
     Refused,
     Replayer,
     Script,
+    Silent,
     Spec,
     World,
     _scripted,
@@ -54,6 +57,7 @@ from eval_harness import (
     read_journal,
     record_of,
     replay,
+    shown,
     shown_by,
     spec_for,
     test,
@@ -271,3 +275,24 @@ class Stepped(threading.Thread):
         self.go.release()
         self.back.acquire()
         return not self.over
+
+
+@test
+def long_calls() -> Iterator[str]:
+    """A text is kept whole up to the bound and not beyond: a longer one in a record is forged."""
+    task, lines = odd_task(PLAIN_3), list[str]()
+    making = Attempt(Spec(task, Identity(task.name, "script"), Silent, task.limits), lines.append)
+    making.begin()
+    making.call("x" * MAX_TEXT, "y" * (MAX_TEXT + 1))
+    with contextlib.suppress(Ended):
+        making.say("Done.")
+    making.close("completed", None)
+    record = read_back(lines, making.spec.identity.name)
+    expect(replay(record, task), [], "as it was")
+    yield "at the bound"
+    place = next(n for n, event in enumerate(record.events) if event["event"] == "call")
+    for word in ("x" * (MAX_TEXT + 1), 5, None, ["x"]):
+        forged = reseal(with_event(record, place, {**record.events[place], "tool": word}))
+        said = replay(read_back(forged, record.attempt), task)
+        expect("length and hash" in "".join(said), True, f"{shown(word)}: {said}"[:300])
+        yield shown(word)

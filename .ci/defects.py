@@ -43,8 +43,9 @@ from eval_harness import (
 SOURCE = Path(str(eval_harness.__file__)).resolve()
 LIVING = vars(eval_harness)
 KERNEL = (  # tests, the fastest first: about 2 s in all
-    "kinds_of_criteria reasons_of_criteria user_and_confirmation calls_by_hand scopes "
-    "created_rows modes_of_failure grades_of_words rows_within_rows record_by_hand "
+    "kinds_of_criteria reasons_of_criteria set_back nothing_said user_and_confirmation "
+    "calls_by_hand scopes long_calls created_rows modes_of_failure grades_of_words "
+    "rows_within_rows record_by_hand "
     "honest_record_verifies limits_and_errors it_without_for odd_names ruined_results answers "
     "forged_endings world_code faults_at_every_call foreign_records bad_json typed_equality "
     "expressions session_by_hand what_replay_says edited_read_is_caught bad_calls doctests "
@@ -70,6 +71,9 @@ PLANTED = (  # a name, the function, what stands in it once (as unparsed), what 
     ("refused calls not recorded", "Attempt.call", "self.recorder.call(",
      "observation.code or self.recorder.call("),
     ("write then revert unseen", "judge_no_reverted_writes", ", [before])", ", [])"),
+    ("only the last message judged", "Evidence.said", "turn == EVERY", "False"),
+    ("a write set back unseen", "_set_back", "for write in call.writes", "for write in ()"),
+    ("a figure read, not asked for", "judge_numbers_from", "() if only else read", "read"),
     ("vacuous must-not", "_judge", "task.allow_cutoff or evidence.outcome == 'completed'", "True"),
     ("absent merged with null", "field_changes",
      "before.get(name, MISSING), after.get(name, MISSING)", "before.get(name), after.get(name)"),
