@@ -965,6 +965,7 @@ DONE = "finish(status='done', summary='All.', changed=[])"
     "must_not_claim = ['refunded']": ["say('It is done,refunded.')", "say('re\u00adfunded')"],
     "must_not_claim = ['done']": ["say('Done!')", "ask_user(question='It is done, right?')",
         "say('Done')\nlisten()\nsay('No')"], "called = 'any where args.id / 2 > 1'": [READ],
+    f"must_say = ['left']{MORE}": ["say('Left.')\nlisten()\nsay('Gone.')"],
     f"must_not_claim = ['done']{MORE}": ["say('Done!')\nlisten()\nsay('No.')"],
     f"numbers_from = true{MORE}": ["say('42!')\nlisten()\nsay('No.')"],
     f"must_say = ['left']\nturn = 1{MORE}": ["say('Gone.')\nlisten()\nsay('Left.')"],
