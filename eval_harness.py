@@ -6908,9 +6908,10 @@ def _next_figure(case: Case, whole: str, rest: str) -> str:
 
 
 def _second_figure(case: Case, whole: str, rest: str) -> str:
-    """The number "or" another one that was read, which the instruction does not hold."""
+    """The number "or" another one that was read; none that instruction or answer hold anyway."""
     read = {word for step in case.steps for word in _scalars(step.call.result) if word.isdecimal()}
-    others = read - {whole, *figures(case.task.instruction)} or {str(int(whole) + 1)}
+    told = figures(f"{case.task.instruction} {case.said}")
+    others = read - {whole, *told} or {str(int(whole) + 1)}
     return f"{whole}{rest} or {case.draw.choice(sorted(others))}"
 
 
