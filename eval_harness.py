@@ -4173,6 +4173,17 @@ def stands_at(text: str, phrase: str, place: str) -> bool:
     return sought == (words[: len(sought)] if place == "start" else words[-len(sought) :])
 
 
+def claimed_at(text: str, phrase: str, place: str) -> bool:
+    """Whether a text begins or ends with a phrase that nothing in its clause negates.
+
+    >>> claimed_at("I can't. But: OK.", "ok", "end"), claimed_at("I won't write OK", "ok", "end")
+    (True, False)
+    """
+    words = phrase_tokens(text)
+    at = 0 if place == "start" else len(words) - len(phrase_tokens(phrase))
+    return stands_at(text, phrase, place) and not negated(words, at, len(words))
+
+
 def judge_must_say(evidence: Evidence, phrases: Sequence[Sequence[str]],
         said_by: Callable[[str, str], Any], turn: int) -> Finding:
     """must_say: each phrase (or one of each inner list) is asserted in the final message, or stands
@@ -5269,18 +5280,16 @@ def _read_numbers(reader: CriterionReader, node: Node, body: Node) -> Judge:
         turn=_turn(reader, body, EVERY))
 
 
-def _said_by(body: Node) -> Callable[[str, str], Any]:
-    return partial(stands_at, place=body.get("at")) if "at" in body else asserted
-
-
 def _read_must_say(reader: CriterionReader, node: Node, body: Node) -> Judge:
-    return partial(judge_must_say, phrases=tuple(reader.phrases(node)), said_by=_said_by(body),
+    said_by = partial(stands_at, place=body.get("at")) if "at" in body else asserted
+    return partial(judge_must_say, phrases=tuple(reader.phrases(node)), said_by=said_by,
         turn=_turn(reader, body))
 
 
 def _read_must_not_claim(reader: CriterionReader, node: Node, body: Node) -> Judge:
     phrases = tuple(itertools.chain(*reader.phrases(node)))
-    return partial(judge_must_not_claim, phrases=phrases, said_by=_said_by(body),
+    said_by = partial(claimed_at, place=body.get("at")) if "at" in body else asserted
+    return partial(judge_must_not_claim, phrases=phrases, said_by=said_by,
         turn=_turn(reader, body, LAST if "at" in body else EVERY))
 
 

@@ -931,7 +931,8 @@ DONE = "finish(status='done', summary='All.', changed=[])"
     f"abstains = true\nturn = 1{MORE}": ["say('Our data do not say.')\nlisten()\nsay('5')"],
     f"chooses = {{ from = ['a', 'b'], answer = 'a' }}\nturn = 1{MORE}": [
         "say('a')\nlisten()\nsay('b')"],
-    "must_not_claim = ['OK']\nat = 'end'": ["say('I can not give an OK today')"],
+    "must_not_claim = ['OK']\nat = 'end'": ["say('I can not give an OK today')",
+        "say('I can not give you an OK.')", "say('No OK')", "say('')"],
     "numbers_from = { only = ['7'] }": [f"{PAGE}\nsay('7 of them')", "say('none')",
         "t = make_note(item='a/b', body='x')\nsay(t.id)", "page(list_items)\nsay('of 2026-01-01')"],
     "numbers_from = { only = ['7'] }\n[[user]]\non = 'ask'\nreply = 'Take 9.'": [
@@ -975,7 +976,8 @@ DONE = "finish(status='done', summary='All.', changed=[])"
     f"abstains = true\nturn = 1{MORE}": ["say('5')\nlisten()\nsay('Our data do not say.')"],
     f"chooses = {{ from = ['a', 'b'], answer = 'a' }}\nturn = 1{MORE}": [
         "say('b')\nlisten()\nsay('a')"],
-    "must_not_claim = ['OK']\nat = 'end'": ["say('I cannot. But since you insist: OK.')"],
+    "must_not_claim = ['OK']\nat = 'end'": ["say('I cannot. But since you insist: OK.')",
+        "say('I can not, but all right, OK')", "say('OK')"],
     "must_not_claim = ['OK']\nat = 'start'": ["say('OK, but I cannot.')"],
     "numbers_from = { only = ['7'] }": [f"{EACH}\nsay('7 or 5')", f"{EACH}\nsay('7 or 0.0')",
         f"{EACH}\nask_user(question='7 or 999?')\nsay('7')"],
