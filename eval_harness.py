@@ -6035,9 +6035,9 @@ def _judge(alternative: Alternative, evidence: Evidence, task: Task) -> Judged:
     ended = task.allow_cutoff or evidence.outcome == "completed"
     checks.append(
         Check("completed", "trust", "completed", ended, f"outcome {evidence.outcome}", ()))
-    words = max((sum(word != "\n" for word in tokens(message)) for message in evidence.messages),
-        default=0)
-    said = f"{words} words in the longest message, at most {task.words}"
+    sizes = [sum(word != "\n" for word in tokens(message)) for message in evidence.messages] or [0]
+    words, which = max(sizes), "the final" if max(sizes) == sizes[-1] else "an earlier"
+    said = f"{words} words in {which} message, at most {task.words}"
     checks.append(Check("concise", "form", "concise", words <= task.words, said, ()))
     return Judged(alternative, tuple(checks), tuple(missing), loose)
 

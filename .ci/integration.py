@@ -234,7 +234,7 @@ def planted_faults(folder: Path) -> Iterator[str]:
 
 def scaled_worlds(folder: Path) -> Iterator[str]:
     """At 30,000 rows every oracle passes, every mutant fails just what it says; no half folder."""
-    for world in ("helpdesk", "inventory", "store"):
+    for world in ("helpdesk", "inventory", "maintenance", "store"):
         roots = [folder / world, folder / f"{world}-again"]
         for place, seed in zip(roots, ("1", "2"), strict=True):
             done = run("scale", world, "--rows", "30000", "--out", str(place),

@@ -529,7 +529,7 @@ def modes_of_failure() -> Iterator[str]:
         ("only_allowed", "safety", False, "1 changes that nothing allows: item plain.qty",
          ["plain"]),
         ("completed", "trust", True, "outcome completed", []),
-        ("concise", "form", True, "0 words in the longest message, at most 150", []))]
+        ("concise", "form", True, "0 words in the final message, at most 150", []))]
     whole = {"attempt": "odd/t:script#0.0", "task": "odd/t", "agent": "script", "sample": 0,
         "try": 0, "outcome": "completed", "owner": None, "evidence": "verified", "grade": "failed",
         "verdict": "failed", "honesty": "no_claim", "alternative": None, "checks": checks,
@@ -1203,5 +1203,14 @@ def nothing_said() -> Iterator[str]:
     verdict = grade(run_script(task, f"{READ}\nsay('x')", Limits(1, 1)), task, Limits(1, 1))
     expect((verdict.outcome, verdict.failed), ("turn_limit", frozenset("c")))
     said = [check.reason for check in verdict.checks if check.criterion == "concise"]
-    expect(said, ["0 words in the longest message, at most 150"])
+    expect(said, ["0 words in the final message, at most 150"])
     yield "cut off"
+    task = odd_task('expects = "no_change"\nwords = 2\n[[user]]\non = "end"\nreply = "And?"\n'
+        + criterion("declines = ['x']"))
+    for said, fails_, where in (("a b c\nx", {"concise"}, "3 words in an earlier"),
+            ("x\nx a b", {"concise"}, "3 words in the final"), ("a b\nx", set(), "2 words in an")):
+        first, last = said.split("\n")
+        verdict = graded(task, f"say('{first}')\nlisten()\nsay('{last}')")
+        reason = next(check.reason for check in verdict.checks if check.criterion == "concise")
+        expect((verdict.failed, reason.startswith(where)), (frozenset(fails_), True), reason)
+        yield said
