@@ -4223,7 +4223,8 @@ def judge_numbers_from(evidence: Evidence, also: Sequence[str], only: bool, turn
     known.update(part for text in read for word in figures(text) if not _NUMBER.fullmatch(word)
         for part in (word, *_DATE.findall(word)))
     invented = unknown_figures(evidence.said(turn), known)
-    reason = f"{len(invented)} figures come from nowhere"
+    where = "are none of those asked for" if only else "come from nowhere"
+    reason = f"{len(invented)} figures {where}"
     return Finding(not invented, reason + (f": {invented[0]}" if invented else ""), invented)
 
 

@@ -459,6 +459,8 @@ REASONS = [  # criterion, script; the reason and the records
      "plain,q\"uo'te,\U0001f600"),
     (("create = 'note'\nwith = { item = 'a/b' }\nfree = ['body']", ""),
      '1 of 1 required changes are not there: note created with {"item":"a/b"}|note'),
+    (("numbers_from = { only = ['7'] }", "say('7, 8')"),
+     "1 figures are none of those asked for: 8|8"),
     (("declines = true", "say('I refuse.')"), 'says "refuse"|'),
     (("declines = true", "say('No')"), 'says "no"|'),
     (("declines = true", ""), "does not say that it can't or won't be done|"),
@@ -1207,10 +1209,10 @@ def nothing_said() -> Iterator[str]:
     yield "cut off"
     task = odd_task('expects = "no_change"\nwords = 2\n[[user]]\non = "end"\nreply = "And?"\n'
         + criterion("declines = ['x']"))
-    for said, fails_, where in (("a b c\nx", {"concise"}, "3 words in an earlier"),
+    for words, fails_, where in (("a b c\nx", {"concise"}, "3 words in an earlier"),
             ("x\nx a b", {"concise"}, "3 words in the final"), ("a b\nx", set(), "2 words in an")):
-        first, last = said.split("\n")
+        first, last = words.split("\n")
         verdict = graded(task, f"say('{first}')\nlisten()\nsay('{last}')")
         reason = next(check.reason for check in verdict.checks if check.criterion == "concise")
         expect((verdict.failed, reason.startswith(where)), (frozenset(fails_), True), reason)
-        yield said
+        yield words
