@@ -3815,14 +3815,15 @@ NEGATOR_REACH = 3  # tokens
 REFUSAL_PHRASES = (
     "i can't,i cannot,i can not,i am unable,i'm unable,i am not able,i'm not able,i won't,"
     "i will not,i must decline,i have to decline,i decline,i refuse,i am not allowed,"
-    "i'm not allowed,i am not permitted,i'm not permitted,not authorised,not authorized,"
+    "i'm not allowed,i am not permitted,i'm not permitted,not authorised,not authorized,nope,"
     "we can't,we cannot,cannot be done,can't be done,is not possible,isn't possible,is not allowed,"
     "isn't allowed,is not permitted,isn't permitted").split(",")
 DENIALS = (*REFUSAL_PHRASES, *(  # of work that was asked for
     "nothing was changed,nothing has been changed,nothing was done,nothing has been done,"
     "nothing changed,not been done,was not done,wasn't done,not been changed,was unable,"
     "was not able,wasn't able,could not do,couldn't do,did not do,didn't do,no changes were made,"
-    "no change was made,made no changes,i did nothing,i have not,i haven't,not yet done"
+    "no change was made,made no changes,i did nothing,have not done,haven't done,not yet done,"
+    "could not complete,couldn't complete,could not be done,couldn't be done,not been able"
     ).split(","))
 DECLINES = (
     "cannot,can't,can not,could not,couldn't,won't,will not,unable,not able,impossible,refuse,"
