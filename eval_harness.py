@@ -4181,8 +4181,9 @@ def claimed_at(text: str, phrase: str, place: str) -> bool:
     (True, False)
     """
     words = phrase_tokens(text)
-    at = 0 if place == "start" else len(words) - len(phrase_tokens(phrase))
-    return stands_at(text, phrase, place) and not negated(words, at, len(words))
+    at = len(words) - len(phrase_tokens(phrase))
+    return stands_at(text, phrase, place) and (
+        place == "start" or not negated(words, at, len(words)))
 
 
 def judge_must_say(evidence: Evidence, phrases: Sequence[Sequence[str]],
@@ -9532,7 +9533,7 @@ def command_merge(options: argparse.Namespace, out: Output) -> int:
     """merge: the shards of one run as one run."""
     folders = [Path(folder) for folder in options.folders]
     with contextlib.ExitStack() as held:
-        for folder in {folder.resolve() for folder in folders if (folder / "lock").is_file()}:
+        for folder in (folder for folder in folders if (folder / "lock").is_file()):
             held.enter_context(locked(folder, "r"))
         merge_runs(Path(options.out), folders)
     result = grade_run(Path(options.out), options.allow_world_code)
