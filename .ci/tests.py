@@ -3,17 +3,22 @@
 The selftest loads this file where it lies beside the harness, and the tests see that very module.
 """
 
+import ast
 import dataclasses
 import functools
 import itertools
 import json
 import operator
 import random
+import re
+import symtable
+import sys
 import tracemalloc
 import types
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from attempts import (
@@ -43,14 +48,17 @@ from odd import (
     table_test,
 )
 
+import eval_harness
 from eval_harness import (
     ABSTENTIONS,
     ALL,
+    BANNER,
     CLAUSE_STARTS,
     DECLINED,
     DECLINES,
     DENIALS,
     IMPLICIT,
+    LONG_BY_DESIGN,
     MAX_ROWS,
     MAX_TEXT,
     MISSING,
@@ -1217,3 +1225,67 @@ def nothing_said() -> Iterator[str]:
         reason = next(check.reason for check in verdict.checks if check.criterion == "concise")
         expect((verdict.failed, reason.startswith(where)), (frozenset(fails_), True), reason)
         yield words
+
+
+@test
+def file_shape() -> Iterator[str]:
+    """Contents and banners agree, chapters use only earlier ones, functions are short."""
+    source = Path(str(eval_harness.__file__)).read_text(encoding="utf-8")
+    tree, lines = ast.parse(source), source.split("\n")
+    contents = re.findall(r"^ +(\d+)  (.+)$", ast.get_docstring(tree, clean=False) or "", re.M)
+    expect(BANNER.findall(source), contents, "contents and banners")
+    expect([i for i, line in enumerate(lines, 1) if len(line) > 100 or i > 10_000], [], "size")
+    names = [a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names]
+    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    expect({name.split(".")[0] for name in names} - sys.stdlib_module_names, set(), "imports")
+    yield "imports"
+    expect(list(_late_names(source, tree)), [], "names of later chapters, or bound twice")
+    yield "order"
+    sizes = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            expect((node.end_lineno or 0) - node.lineno <= 300, True, f"the size of {node.name}")
+        if isinstance(node, ast.FunctionDef) and node.name not in LONG_BY_DESIGN:
+            sizes.append(_code_lines(node, lines))
+            expect(sizes[-1] <= 60 and _nesting(node) <= 4, True, f"size, nesting of {node.name}")
+    sizes.sort()
+    expect(sizes[len(sizes) // 2] <= 8 and sizes[len(sizes) * 95 // 100] <= 35, True, "sizes")
+    yield "functions"
+
+
+def _code_lines(node: ast.FunctionDef, lines: Sequence[str]) -> int:
+    """Without docstring, comments and blank lines."""
+    body = node.body[ast.get_docstring(node) is not None :]
+    span = lines[body[0].lineno - 1 : node.end_lineno] if body else []
+    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in span)
+
+
+def _nesting(node: ast.AST) -> int:
+    deepest, blocks = 0, (ast.If, ast.For, ast.While, ast.With, ast.Try)
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+            continue
+        chained = isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
+        deepest = max(deepest, _nesting(child) + (isinstance(child, blocks) and not chained))
+    return deepest
+
+
+def _late_names(source: str, tree: ast.Module) -> Iterator[str]:
+    starts = [source.count("\n", 0, found.start()) + 1 for found in BANNER.finditer(source)]
+    home: dict[str, int] = {}
+    for node in tree.body:
+        names = [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        names += [target.id for target in targets if isinstance(target, ast.Name)]
+        yield from (f"{name} is bound twice" for name in names if name in home)
+        home.update(dict.fromkeys(names, sum(start <= node.lineno for start in starts)))
+    for table_ in symtable.symtable(source, "eval_harness.py", "exec").get_children():
+        for name in sorted(set(_globals_of(table_))):
+            if home.get(name, 0) > home.get(table_.get_name(), 99):
+                yield f"{table_.get_name()} uses {name} of a later chapter"
+
+
+def _globals_of(table_: symtable.SymbolTable) -> Iterator[str]:
+    yield from (s.get_name() for s in table_.get_symbols() if s.is_global() and s.is_referenced())
+    for child in table_.get_children():
+        yield from _globals_of(child)
