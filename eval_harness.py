@@ -3992,7 +3992,8 @@ def known_figures(texts: Iterable[str]) -> set[str]:
 
 @functools.lru_cache(maxsize=1 << 15)
 def _figures_of(text: str) -> frozenset[str]:
-    found = {known for figure in figures(text) for known in (figure, *_JOINERS.split(figure))}
+    found = {known for figure in figures(text) for known in (
+        [figure] if _DECIMAL.fullmatch(figure) else [figure, *_JOINERS.split(figure)])}
     dates = {date[0] for known in found if (date := _DATE.match(known))}
     return frozenset(found | dates | {part for date in dates for part in date.split("-")})
 
