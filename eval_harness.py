@@ -9918,7 +9918,17 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def _unraisable(found: sys.UnraisableHookArgs) -> None:
+    """A Ctrl-C that came while a finalizer ran, which can't raise it, comes again soon after."""
+    if found.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(found)
+    elif signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it was `_interrupt`
+        signal.signal(signal.SIGINT, _interrupt)
+        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
 if __name__ == "__main__":
+    sys.unraisablehook = _unraisable
     signal.signal(signal.SIGINT, _interrupt)
     ended = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left that it could break off
