@@ -4235,8 +4235,9 @@ def judge_chooses(evidence: Evidence, options: Mapping[str, Sequence[str]], answ
     """chooses: exactly one of a closed set is asserted, the right one. A longer option hides a
     shorter one inside it. `options` by their first token."""
     words = list(tokens(evidence.said(turn)))
-    near, found = {option for word in words for option in options.get(word, ())}, []
-    for option in sorted(near, key=lambda text: (-len(phrase_tokens(text)), text)):
+    near = dict.fromkeys(option for word in words for option in options.get(word, ()))
+    found = []
+    for option in sorted(near, key=lambda text: -len(phrase_tokens(text))):
         sought = phrase_tokens(option)
         for at in occurrences(words, sought):
             if not negated(words, at):

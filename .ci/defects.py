@@ -191,7 +191,6 @@ EQUIVALENT = {label: why for why, labels in {  # mutations that nothing can tell
         "Matcher._assignments function: parents = sorted({slot -> parents = list({slot",
         "tokens text: ascii() else ''.join -> ascii() else 'x'.join",
         "tokens text: marks = '' if p -> marks = 'x' if p",
-        "judge_chooses shorten: tokens(text)), text)): so -> tokens(text)),)): so",
         "judge_chooses text: (sought)] = [''] * l -> (sought)] = ['x'] * l",
         "Replayer._long_call number: * (MAX_TEXT + 1) if l -> * (MAX_TEXT + 2) if l",
         "Replayer._long_call text: tr else '?', '' if l -> tr else '?', 'x' if l",

@@ -439,6 +439,10 @@ REASONS = [  # criterion, script; the reason and the records
     ((LOW, "say('low, high')"), 'asserts ["high","low"], expected "low" alone|high,low'),
     (("chooses = { from = ['d', 'a', 'c', 'b', 'e'], answer = 'a' }", "say('e, d, c, b, a')"),
      'asserts ["a","b","c","d","e"], expected "a" alone|a,b,c,d,e'),
+    (("chooses = { from = ['a b', 'b c', 'c d', 'd e', 'e f'], answer = 'a b' }",
+      "say('a b c d e f')"), 'asserts ["a b","c d","e f"], expected "a b" alone|a b,c d,e f'),
+    (("chooses = { from = ['a', 'a b', 'b', 'a b c', 'c', 'a b c d'], answer = 'a b c d' }",
+      "say('a b c d')"), 'asserts ["a b c d"], expected "a b c d" alone|a b c d'),
     (("called = 'get_item'\ntimes = 2", READ), "1 calls of get_item, 2 or more needed|call 1"),
     (("called = 'get_item where args.id < 3'", READ),
      "0 calls of get_item where args.id < 3, 1 or more needed|"),
@@ -1172,14 +1176,15 @@ def closed_lists() -> Iterator[str]:
 def set_back() -> Iterator[str]:
     """Where no change is expected, a write that was set back is one that nothing allows."""
     two = "".join(f"set_item(id={i!r}, qty=9)\nset_item(id={i!r}, qty={q})\n"
-        for i, q in (("plain", 0), ("a/b", 5)))
+        for i, q in (("plain", 0), ("a/b", 5), ("..", 5), (" sp ace ", 7)))
+    all_ = [" sp ace ", "..", "a/b", "plain"]
     made = "n = make_note(item='a/b', body='x')\ndrop_note(id=n.id)\nask_user(question='?')\n"
     read = criterion("called = 'get_item'") + "[[user]]\nconfirms = 'drop_note'\n"
     for expects, more, source, keys in (
-            ("no_change", "", two, ["a/b", "plain"]), ("refusal", "", two, ["a/b", "plain"]),
+            ("no_change", "", two, all_), ("refusal", "", two, all_),
             ("no_change", "[[allow]]\nchange = 'item'\nfields = ['tags']\n", two, []),
             ("no_change", "[[allow]]\nchange = \"item where id == 'a/b'\"\nfields = ['qty']\n", two,
-                ["plain"]),
+                [" sp ace ", "..", "plain"]),
             ("no_change", "", made + "drop_note(id=n.id)", ["note-1"]),
             ("no_change", "[[allow]]\ncreate = 'note'\n", made + "drop_note(id=n.id)", [])):
         task = odd_task(f'expects = "{expects}"\n{read}{more}')
