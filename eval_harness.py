@@ -1004,7 +1004,7 @@ class Translator:
         given = [*node.args, *(word.value for word in node.keywords)]
         self.need(least <= len(given) <= most
             and {word.arg for word in node.keywords} <= set(allowed),
-            f"{name} takes {least}{f' to {most}' * (least != most)} arguments")
+            f"{name} takes {least}{f' to {most}' * (least != most)} argument{'s' * (most > 1)}")
         parts = [self.value(item) for item in given]
         rows = bool(node.args) and name in _KEEPS_ROWS
         shape = parts[0][1].turned("rows", _KEEPS_ROWS[name]) if rows else Shape()

@@ -853,7 +853,7 @@ def void_expressions(source: str) -> bool | None:
     "Invert is not of the language": ["~1"], "bytes is not a value of the language": ["b'x'"],
     "complex is not a value of the language": ["1j"], "a plain value has no field b": ["'a'.b"],
     "an f-string has no conversion and no format": ["f'{1:>5}'", "f'{1!r}'"],
-    "len takes 1 to 1 arguments": ["len([1], [2])"], "a slice has no step": ["[1][0:1:1]"],
+    "len takes 1 argument": ["len([1], [2])"], "a slice has no step": ["[1][0:1:1]"],
     "longer than 20000 characters": ["1" * 20_001], "the integer is too long": ["1" * 500],
     "a comprehension has one plain name": ["[x for x in [1] for (a, b) in [x]]"],
     "over 4000 nodes or 40 levels": ["not " * 4_000 + "True"],
