@@ -3824,7 +3824,7 @@ DECLINES = (
     "don't have access,do not have access,have no right,out of the question,against the rules,"
     "forbidden,not going to,nor can i,sorry no,afraid not,unfortunately not,unfortunately no,"
     "isn't mine to,not mine to,refusing,forbids,prevented from,answer is no,remains no,"
-    "still no").split(",") + [f"{verb} {what}"
+    "still no,failed,not been able,did not work,didn't work").split(",") + [f"{verb} {what}"
         for verb in "not,isn't,aren't,am not,no longer".split(",") for what in
         "allowed,permitted,authorised,authorized,possible,eligible,entitled".split(",")]
 NO_WORDS = frozenset("no nope nay".split())  # at the start of a sentence; unless one of these
