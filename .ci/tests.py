@@ -443,6 +443,8 @@ REASONS = [  # criterion, script; the reason and the records
       "say('a b c d e f')"), 'asserts ["a b","c d","e f"], expected "a b" alone|a b,c d,e f'),
     (("chooses = { from = ['a', 'a b', 'b', 'a b c', 'c', 'a b c d'], answer = 'a b c d' }",
       "say('a b c d')"), 'asserts ["a b c d"], expected "a b c d" alone|a b c d'),
+    (("read_all = 'note'", ""),
+     "rows of note: 8 of 8 were never read|n0,n1,n2,n3,n4,n5,n6,n7"),
     (("called = 'get_item'\ntimes = 2", READ), "1 calls of get_item, 2 or more needed|call 1"),
     (("called = 'get_item where args.id < 3'", READ),
      "0 calls of get_item where args.id < 3, 1 or more needed|"),
@@ -806,6 +808,17 @@ def ties_of_alternatives(source: str) -> str:
         "b": "create = 'note'\nwith = { body = 'x', item = 'a/b' }"}
     text = "".join(f'[[alternatives]]\nid = "{name}"\n[[alternatives.criteria]]\nid = "{name}1"\n'
         f"{way}\n" for name, way in ways.items())
+    return graded(odd_task(text), source).alternative
+
+
+@table_test([("get_item(id='a/b')\nset_item(id='plain', qty=4)", "few"),
+    ("get_item(id='a/b')", "few"), ("set_item(id='plain', qty=3)", "much")])
+def fewest_failures(source: str) -> str:
+    """Of alternatives the one with fewest failures is reported, whatever it speaks of."""
+    text = "".join(f'[[alternatives]]\nid = "{name}"\n' + "".join(
+        f'[[alternatives.criteria]]\nid = "{name}{n}"\n{body}\n' for n, body in enumerate(bodies))
+        for name, bodies in (("much", [PLAIN + "set = { qty = 3 }"]), ("few", [
+            "called = 'get_item'", "called = 'get_item where ok'"])))
     return graded(odd_task(text), source).alternative
 
 
