@@ -233,7 +233,7 @@ def planted_faults(folder: Path) -> Iterator[str]:
 
 
 def scaled_worlds(folder: Path) -> Iterator[str]:
-    """In larger worlds every oracle passes, every mutant fails just what it says; no half folder."""
+    """In larger worlds oracles pass, mutants fail just what they say; and no half folder."""
     for world in ("helpdesk", "inventory", "maintenance", "store"):
         roots = [folder / world, folder / f"{world}-again"]
         rows = {"maintenance": "3000", "inventory": "12000"}.get(world, "30000")  # as time allows
